@@ -1,0 +1,33 @@
+"""Spatial attention for vision models: attach it in one line, train it, see where it looks, measure it, ship it."""
+
+from typing import TYPE_CHECKING, Any
+
+from foveate.attach import AttachError, attach, detach
+from foveate.attention import CBAMAttention, PositionwiseAttention, RectangularAttention, SpatialAttention
+from foveate.gaze import Gaze, Look, watch
+
+if TYPE_CHECKING:
+    from foveate.models import load
+
+__version__ = "0.1.0"
+__all__ = [
+    "AttachError",
+    "CBAMAttention",
+    "Gaze",
+    "Look",
+    "PositionwiseAttention",
+    "RectangularAttention",
+    "SpatialAttention",
+    "attach",
+    "detach",
+    "load",
+    "watch",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "load":  # needs more than torch, so it is brought when it is asked for
+        from foveate.models import load
+
+        return load
+    raise AttributeError(f"module 'foveate' has no attribute {name!r}")

@@ -1,0 +1,209 @@
+"""attach: put attentions into a model that is there already; detach: take them out again."""
+
+from __future__ import annotations
+
+import copy
+import difflib
+import fnmatch
+import inspect
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from foveate.gaze import Attached, attached
+
+M = TypeVar("M", bound=nn.Module)
+CHILD = "foveate"  # the name under which an attention's parameters appear in the host's state dict
+
+
+class AttachError(ValueError):
+    """An attention cannot be put where it was asked for."""
+
+
+def attach(
+    model: M,
+    where: str | Iterable[str],
+    attention: type[nn.Module] | nn.Module,
+    *,
+    example: Tensor | None = None,
+    **options: Any,
+) -> M:
+    """Put an attention behind layers of a model, in place, so that it sees and modulates what they return.
+
+    The names in the host's state dict stay as they were; those of the attention are added. A hook applies it, so that
+    copying, saving, `torch.compile`, `torch.export` and DDP work on the model as before.
+
+    Args:
+        model: any model; it is changed and returned.
+        where: names of layers as `model.named_modules()` gives them, or glob patterns over them ("layer[34]").
+        attention: a class, built for each layer as `attention(channels, **options)`, or one ready instance.
+        example: an input for the dry run that finds the channels; needed only where an image of zeros in the model's
+            own input size, or one of the usual sizes, is not an input that it takes.
+        options: passed to the class.
+
+    >>> host = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU())
+    >>> attach(host, "1", nn.Conv2d, out_channels=8, kernel_size=1)(torch.rand(1, 3, 9, 9)).shape
+    torch.Size([1, 8, 7, 7])
+    """
+    layers = _find(model, where)
+    if isinstance(attention, nn.Module):
+        if options:
+            raise AttachError(
+                f"a ready attention takes no options, but got {', '.join(options)}; pass its class instead"
+            )
+        if len(layers) > 1:
+            raise AttachError(
+                f"one ready attention cannot be behind {len(layers)} layers at once; pass its class instead"
+            )
+    elif not (inspect.isclass(attention) and issubclass(attention, nn.Module)):
+        raise AttachError(f"attention must be a module or its class, not {attention!r}")
+
+    outputs = _dry_run(model, layers, example)
+    hooks = {}
+    for name, output in outputs.items():
+        if isinstance(attention, nn.Module):
+            hooks[name] = Attached(attention)
+        else:
+            hooks[name] = Attached(attention(output.shape[1], **options))
+        hooks[name].attention.to(output.device, output.dtype)
+        _check_fit(hooks[name].attention, name, output)
+    for name, hook in hooks.items():
+        hook.attention.train(layers[name].training)
+        _home(layers[name]).add_module(CHILD, hook.attention)
+        layers[name].register_forward_hook(hook)
+    return model
+
+
+def detach(model: M) -> M:
+    """Take every attached attention out of a model, in place; it computes, bit for bit, what it did before.
+
+    >>> host = attach(nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU()), "1", nn.Identity)
+    >>> list(detach(host).state_dict())
+    ['0.weight', '0.bias']
+    """
+    for layer in list(model.modules()):
+        for key, hook in list(layer._forward_hooks.items()):
+            if isinstance(hook, Attached):
+                del layer._forward_hooks[key]
+                delattr(_home(layer), CHILD)
+    return model
+
+
+def _find(model: nn.Module, where: str | Iterable[str]) -> dict[str, nn.Module]:
+    names = {name: layer for name, layer in model.named_modules() if name}
+    found: dict[str, nn.Module] = {}
+    for pattern in [where] if isinstance(where, str) else where:
+        matches = [pattern] if pattern in names else fnmatch.filter(names, pattern)
+        if not matches:
+            near = difflib.get_close_matches(pattern, names, n=5, cutoff=0.4) or list(dict(model.named_children()))[-5:]
+            raise AttachError(f"the model has no layer {pattern!r}; near names: {', '.join(near) or 'none'}")
+        found.update((name, names[name]) for name in matches)
+    if not found:
+        raise AttachError("no layer was named: pass a name or a glob pattern as `where`")
+    homes: dict[int, str] = {}
+    for name, layer in found.items():
+        home = _home(layer)
+        if attached(layer) or CHILD in home._modules:
+            raise AttachError(f"layer {name!r} has an attention already; call `detach(model)` first")
+        if hasattr(home, CHILD):
+            raise AttachError(
+                f"layer {name!r} has an attribute {CHILD!r} of its own, so no attention can be kept there"
+            )
+        if id(home) in homes:
+            raise AttachError(f"layers {homes[id(home)]!r} and {name!r} have one and the same output; name one of them")
+        homes[id(home)] = name
+    return found
+
+
+def _home(layer: nn.Module) -> nn.Module:
+    """The module that keeps the attention of a layer: the layer, or its last child where it runs all its children in turn."""
+    while isinstance(layer, nn.Sequential | nn.ModuleList) and any(name != CHILD for name in layer._modules):
+        layer = [child for name, child in layer._modules.items() if name != CHILD and child is not None][-1]
+    return layer
+
+
+class _SeenAll(Exception):
+    """Ends the dry run when the last layer has been seen."""
+
+
+def _dry_run(model: nn.Module, layers: dict[str, nn.Module], example: Tensor | None) -> dict[str, Tensor]:
+    """What each layer returns for the example, or for the first usual size of image that the model takes."""
+    outputs: dict[str, Any] = {}
+    failure: Exception | None = None
+    for image in [example] if example is not None else _images(model):
+        handles = [
+            layer.register_forward_hook(lambda _, __, output, name=name: _see(outputs, name, output, len(layers)))
+            for name, layer in layers.items()
+        ]
+        try:
+            with _undisturbed(model):
+                model(image)
+        except _SeenAll:
+            break
+        except Exception as error:
+            failure = failure or error
+            outputs.clear()
+        finally:
+            for handle in handles:
+                handle.remove()
+    missed = [name for name in layers if name not in outputs]
+    if missed and failure:
+        hint = "pass `example=`, an input that the model takes"
+        raise AttachError(f"the dry run that finds the channels failed ({failure}); {hint}") from failure
+    if missed:
+        raise AttachError(f"layer {missed[0]!r} did not run in a forward pass of the model")
+    for name, output in outputs.items():
+        if not (isinstance(output, Tensor) and output.ndim == 4 and output.is_floating_point()):
+            what = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
+            raise AttachError(f"layer {name!r} returns {what}, not a feature map of shape (B, C, H, W)")
+    return {name: outputs[name] for name in layers}
+
+
+def _see(outputs: dict[str, Any], name: str, output: Any, expected: int) -> None:
+    outputs[name] = output
+    if len(outputs) == expected:
+        raise _SeenAll
+
+
+def _images(model: nn.Module) -> Iterator[Tensor]:
+    """Images of zeros in the model's own input size, where it says one, and then in the usual sizes."""
+    first = next((p for p in model.parameters() if p.ndim == 4), None)
+    channels = 3 if first is None else first.shape[1]
+    config = getattr(model, "pretrained_cfg", None) or {}
+    own = tuple(config.get("input_size") or ())
+    for size in [own[1:], *((n, n) for n in (224, 64, 32, 28, 96, 128, 256, 299, 512))]:
+        if size:
+            zeros = torch.zeros(2, channels, *size)
+            yield zeros if first is None else zeros.to(first.device, first.dtype)
+
+
+@contextmanager
+def _undisturbed(model: nn.Module) -> Iterator[None]:
+    """Evaluation without gradients, after which training modes and random numbers are as they were."""
+    training = {module: module.training for module in model.modules()}
+    devices = {p.device for p in model.parameters() if p.device.type == "cuda"}
+    with torch.no_grad(), torch.random.fork_rng(devices):
+        model.eval()
+        try:
+            yield
+        finally:
+            for module, mode in training.items():
+                module.training = mode
+
+
+def _check_fit(attention: nn.Module, name: str, output: Tensor) -> None:
+    """An attention built for other channels fails here, with names, rather than in the middle of a forward pass."""
+    probe = copy.deepcopy(attention).eval()
+    try:
+        with torch.no_grad():
+            attended = probe(output)
+    except RuntimeError as error:
+        shape = tuple(output.shape[1:])
+        raise AttachError(f"the attention does not fit layer {name!r}, whose output is {shape}: {error}") from error
+    if not isinstance(attended, Tensor):
+        raise AttachError(
+            f"an attention must return a tensor, but {type(attention).__name__} returned {type(attended)}"
+        )

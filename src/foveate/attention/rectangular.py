@@ -1,0 +1,239 @@
+"""Rectangular attention: five numbers draw a soft rotated rectangle, and the map is that rectangle.
+
+Nguyen et al., "Convolutional Rectangular Attention Module". Equations are named as `rectangular (n)`. A rectangle is its
+centre (row, column), its half-extents (along its own rows, along its own columns) and its angle, all in the unit square;
+so on a map that is not square it is a rectangle of the square that the map is stretched to.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, Self
+
+import torch
+from torch import Tensor, nn
+
+from foveate.attention.base import CombineName, SpatialAttention, check_positive
+from foveate.gaze import Gaze, Look
+from foveate.geometry import move_points, pixel_centers, rotation
+
+Shape = Literal["rectangle", "ellipse", "superellipse"]
+
+
+def rectangle_window(
+    center: Tensor,
+    extent: Tensor,
+    angle: Tensor,
+    size: tuple[int, int],
+    sharpness: float = 6.0,
+    shape: Shape = "rectangle",
+) -> Tensor:
+    """The soft window of a shape given by five numbers: near 1 inside, ½ on the rim (of a side), near 0 outside.
+
+    With (u1, u2) the position relative to the centre, turned by −angle and divided by the extents, the map is
+    Λ(s(1 − u1²))·Λ(s(1 − u2²)) for a rectangle, Λ(s(1 − u1² − u2²)) for an ellipse and Λ(s(1 − u1⁴ − u2⁴)) for a
+    superellipse, where Λ is the sigmoid and s the sharpness.
+
+    Args:
+        center: (B, 2), row and column.
+        extent: (B, 2), half-extents.
+        angle: (B,), radians, counter-clockwise as displayed.
+        size: (H, W) of the map.
+        sharpness: how steeply the map falls at the rim.
+        shape: "rectangle", "ellipse" or "superellipse".
+
+    Returns:
+        the map, (B, 1, H, W), in the type of `center` but never less than float32.
+
+    >>> window = rectangle_window(torch.tensor([[0.5, 0.5]]), torch.tensor([[0.2, 0.4]]), torch.zeros(1), (5, 5))
+    >>> (window[0, 0] > 0.5).int()
+    tensor([[0, 0, 0, 0, 0],
+            [0, 1, 1, 1, 0],
+            [0, 1, 1, 1, 0],
+            [0, 1, 1, 1, 0],
+            [0, 0, 0, 0, 0]], dtype=torch.int32)
+    """
+    center, extent, angle = (t if t.dtype == torch.float64 else t.float() for t in (center, extent, angle))
+    turn = rotation(angle).mT / extent[:, :, None]  # (3) with −α, and the division of (2), in one matrix
+    rows = pixel_centers(size[0], center) - center[:, :1]
+    columns = pixel_centers(size[1], center) - center[:, 1:]
+    u = (turn[:, :, :1] * rows[:, None])[..., None] + (turn[:, :, 1:] * columns[:, None])[..., None, :]  # (B, 2, H, W)
+    if shape == "rectangle":
+        window = torch.sigmoid(sharpness * (1 - u.square())).prod(dim=1, keepdim=True)  # (4)
+    else:
+        power = u.square() if shape == "ellipse" else u.square().square()
+        window = torch.sigmoid(sharpness * (1 - power.sum(dim=1, keepdim=True)))
+    return window
+
+
+@dataclass(eq=False)
+class RectangleGaze(Gaze):
+    """One rectangle, or `count` of them united into one map.
+
+    Attributes:
+        map: (B, 1, H, W).
+        center: (B, 2), or (B, count, 2) where count > 1.
+        extent: half-extents, shaped as `center`.
+        angle: (B,), or (B, count).
+        sharpness, shape: those of `rectangle_window`, so that the gaze can be drawn at any size.
+    """
+
+    center: Tensor
+    extent: Tensor
+    angle: Tensor
+    sharpness: float = 6.0
+    shape: Shape = "rectangle"
+
+    @classmethod
+    def draw(
+        cls,
+        center: Tensor,
+        extent: Tensor,
+        angle: Tensor,
+        size: tuple[int, int],
+        sharpness: float = 6.0,
+        shape: Shape = "rectangle",
+    ) -> Self:
+        """The gaze of these rectangles, its map of size (H, W): their union, 1 − Π(1 − window), where there are several."""
+        window = rectangle_window(
+            center.reshape(-1, 2), extent.reshape(-1, 2), angle.reshape(-1), size, sharpness, shape
+        )
+        if angle.ndim == 2:
+            window = 1 - (1 - window.unflatten(0, angle.shape)).prod(dim=1)
+        return cls(window, center, extent, angle, sharpness, shape)
+
+    def render(self, size: tuple[int, int]) -> Tensor:
+        """The map (B, 1, *size), drawn afresh at that resolution."""
+        return self.draw(self.center, self.extent, self.angle, size, self.sharpness, self.shape).map
+
+    def move(self, matrix: Tensor) -> Self:
+        """The rectangles moved by a similarity (B, 2, 3): (μ̂, σ̂, α̂) of rectangular IV-D."""
+        matrix = matrix.to(self.center)
+        scale = torch.linalg.det(matrix[:, :, :2]).sqrt()
+        turn = torch.atan2(matrix[:, 1, 0], matrix[:, 0, 0])
+        many = (...,) if self.angle.ndim == 1 else (..., None)
+        return self.draw(
+            move_points(self.center, matrix),
+            self.extent * scale[:, None][many],
+            self.angle + turn[many],
+            (self.map.shape[2], self.map.shape[3]),
+            self.sharpness,
+            self.shape,
+        )
+
+    def distance(self, other: Self) -> Tensor:
+        """(B,) squared distances of the rectangles, whichever of its equal names each has.
+
+        (σ1, σ2, α), (σ1, σ2, α + π) and (σ2, σ1, α + π/2) name one rectangle: angles are compared by the squared sine of
+        their difference, which has period π and is the squared difference when small, and the extents either way round.
+        """
+        same = _squared(self.extent, other.extent) + (self.angle - other.angle).sin().square()
+        swapped = _squared(self.extent, other.extent.flip(-1)) + (self.angle - other.angle).cos().square()
+        return _per_image(_squared(self.center, other.center) + torch.minimum(same, swapped))
+
+    def parameter_distance(self, other: Self) -> Tensor:
+        """(B,) squared distances of the five numbers as they stand, the penalty printed in rectangular IV-D."""
+        parts = _squared(self.center, other.center) + _squared(self.extent, other.extent)
+        return _per_image(parts + (self.angle - other.angle).square())
+
+    def select(self, index: int) -> Self:
+        """The gaze of one of several rectangles alone."""
+        size = (self.map.shape[2], self.map.shape[3])
+        center, extent, angle = self.center[:, index], self.extent[:, index], self.angle[:, index]
+        return replace(self.draw(center, extent, angle, size, self.sharpness, self.shape))
+
+
+def _squared(a: Tensor, b: Tensor) -> Tensor:
+    return (a - b).square().sum(-1)
+
+
+def _per_image(distances: Tensor) -> Tensor:
+    return distances if distances.ndim == 1 else distances.mean(1)
+
+
+class RectangleLook(Look):
+    """Three convolutions, a global average and a linear map to five numbers for each rectangle (rectangular, App. G).
+
+    The five numbers are bounded by sigmoids and a tanh, and start from a rectangle that covers most of the image; with
+    count > 1, from smaller ones set around the centre.
+    """
+
+    smallest = 0.02  # extents stay above this share of the image, so that no window degenerates
+
+    def __init__(
+        self,
+        channels: int,
+        widths: Sequence[int] = (64, 128, 256),
+        sharpness: float = 6.0,
+        count: int = 1,
+        shape: Shape = "rectangle",
+    ) -> None:
+        super().__init__()
+        check_positive(channels=channels, sharpness=sharpness, count=count)
+        if shape not in ("rectangle", "ellipse", "superellipse"):
+            raise ValueError(f"shape must be 'rectangle', 'ellipse' or 'superellipse', not {shape!r}")
+        layers: list[nn.Module] = []
+        for before, after in zip((channels, *widths[:-1]), widths, strict=True):
+            layers += [nn.Conv2d(before, after, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2, ceil_mode=True)]
+        self.features = nn.Sequential(*layers[:-1])  # the last convolution is averaged, not pooled
+        self.numbers = nn.Linear(widths[-1], 5 * count)
+        self.sharpness = sharpness
+        self.count = count
+        self.shape: Shape = shape
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Start from a rectangle that covers most of the image, the same one for nearly every image."""
+        nn.init.normal_(self.numbers.weight, std=0.01)
+        ring = torch.arange(self.count) * (2 * math.pi / self.count)
+        radius, extent = (0.0, 0.45) if self.count == 1 else (0.2, 0.25)
+        start = torch.zeros(self.count, 5)
+        start[:, :2] = torch.logit(0.5 + radius * torch.stack([-ring.cos(), ring.sin()], dim=1))
+        start[:, 2:4] = math.log(extent / (1 - extent))
+        with torch.no_grad():
+            self.numbers.bias.copy_(start.flatten())
+
+    def forward(self, x: Tensor) -> RectangleGaze:
+        """Features (B, C, H, W) to the gaze of `count` rectangles."""
+        numbers = self.numbers(self.features(x).mean(dim=(2, 3))).float()
+        if self.count > 1:
+            numbers = numbers.unflatten(1, (self.count, 5))
+        center, extent, angle = numbers.split((2, 2, 1), dim=-1)
+        return RectangleGaze.draw(
+            center.sigmoid(),
+            self.smallest + (1 - self.smallest) * extent.sigmoid(),
+            math.pi / 2 * angle.squeeze(-1).tanh(),
+            (x.shape[2], x.shape[3]),
+            self.sharpness,
+            self.shape,
+        )
+
+
+class RectangularAttention(SpatialAttention):
+    """Attention constrained to soft rotated rectangles, x + f̃(x)·x.
+
+    Args:
+        channels: channels of the features it is put behind.
+        widths: output channels of the convolutions that look.
+        sharpness: s of rectangular (1).
+        rescale: divide the map by its mean before it is applied.
+        combine: "residual" (the paper's), "multiply" or "suppress".
+        count: how many rectangles are united into one map.
+        shape: "rectangle", "ellipse" or "superellipse", of the same five numbers.
+
+    >>> attention = RectangularAttention(16, count=2, shape="ellipse")
+    >>> attention(torch.rand(2, 16, 7, 5)).shape
+    torch.Size([2, 16, 7, 5])
+    """
+
+    def __init__(
+        self,
+        channels: int,
+        widths: Sequence[int] = (64, 128, 256),
+        sharpness: float = 6.0,
+        rescale: bool = True,
+        combine: CombineName = "residual",
+        count: int = 1,
+        shape: Shape = "rectangle",
+    ) -> None:
+        super().__init__(RectangleLook(channels, widths, sharpness, count, shape), combine, rescale)

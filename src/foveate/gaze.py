@@ -1,0 +1,145 @@
+"""Gaze: where a network looked; Look: the module that decides it; watch: see the gazes of a forward pass."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, fields, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Self
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from foveate.geometry import warp
+
+if TYPE_CHECKING:
+    from torch.utils.hooks import RemovableHandle
+
+_COMPILED = "_orig_mod"  # the child under which torch.compile keeps the module that it wraps
+
+
+@dataclass(eq=False)
+class Gaze:
+    """Where an attention looks, for a batch of images: the map and, on subclasses, the few numbers that define it.
+
+    Attributes:
+        map: attention values in [0, 1], shape (B, 1, H, W).
+    """
+
+    map: Tensor
+
+    @property
+    def penalty(self) -> Tensor:
+        """A scalar to add to the loss; zero unless the mechanism has an objective of its own."""
+        return self.map.new_zeros(())
+
+    def render(self, size: tuple[int, int]) -> Tensor:
+        """The map (B, 1, *size) at another resolution."""
+        rendered: Tensor = F.interpolate(self.map.float(), size, mode="bilinear", align_corners=False)
+        return rendered
+
+    def move(self, matrix: Tensor) -> Self:
+        """The gaze that an equivariant attention has on images moved by `matrix` (B, 2, 3), see `foveate.geometry`."""
+        return replace(self, map=warp(self.map, matrix))
+
+    def distance(self, other: Self) -> Tensor:
+        """How far another gaze is from this one: (B,) mean squared differences of the maps, unless a subclass knows better."""
+        return (self.map - other.map).float().square().flatten(1).mean(1)
+
+    def apply(self, change: Any) -> Self:
+        """A gaze of the same kind with `change` applied to each of its tensors: `gaze.apply(lambda t: t[:4])`."""
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        return replace(self, **{k: change(v) for k, v in values.items() if isinstance(v, Tensor)})
+
+    def detach(self) -> Self:
+        """The same gaze without its gradients, on the CPU."""
+        return self.apply(lambda t: t.detach().cpu())
+
+    def __len__(self) -> int:
+        return self.map.shape[0]
+
+
+class Look(nn.Module, ABC):
+    """The half of an attention that decides where to look: features in, a `Gaze` out. `watch` sees every one of them."""
+
+    @abstractmethod
+    def forward(self, x: Tensor) -> Gaze:
+        """Decide where to look in features x of shape (B, C, H, W)."""
+
+    if TYPE_CHECKING:
+
+        def __call__(self, x: Tensor) -> Gaze:
+            """Call `forward` and the hooks."""
+            ...
+
+
+class Gazes(dict[str, Gaze]):
+    """Gazes by the name of the layer that they belong to; a missing name says which ones there are."""
+
+    def __missing__(self, name: str) -> Gaze:
+        there = ", ".join(map(repr, self)) or "none: has the model run inside the `with` block?"
+        raise KeyError(f"no gaze at {name!r}; there are: {there}")
+
+
+@contextmanager
+def watch(model: nn.Module) -> Iterator[Gazes]:
+    """Collect the gazes of the forward passes inside the block, by the name of the layer they belong to.
+
+    Gradients flow through what it hands out. A layer that runs twice leaves the gaze of its last run. A model that went
+    through `torch.compile` runs eagerly inside the block, for a compiled graph has no place to look into.
+
+    >>> model = nn.Sequential(nn.Conv2d(3, 8, 3), RectangularAttention(8))   # doctest: +SKIP
+    >>> with watch(model) as gazes:                                          # doctest: +SKIP
+    ...     model(torch.rand(2, 3, 32, 32))
+    >>> gazes["1"].center.shape                                              # doctest: +SKIP
+    torch.Size([2, 2])
+    """
+    gazes = Gazes()
+    handles: list[RemovableHandle] = []
+    compiled = any(hasattr(module, _COMPILED) for module in model.modules())
+    try:
+        for name, look in looks(model).items():
+            handles.append(look.register_forward_hook(partial(_keep, gazes, name)))
+        with torch.compiler.set_stance("force_eager") if compiled else nullcontext():
+            yield gazes
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def looks(model: nn.Module) -> dict[str, Look]:
+    """Every look of a model by the name of the layer it belongs to: the host's layer where it was attached, else its own."""
+    if isinstance(model, nn.parallel.DistributedDataParallel):
+        model = model.module
+    layers = dict(model.named_modules())
+    hosts = {id(hook.attention): name for name, layer in layers.items() for hook in attached(layer)}
+    found: dict[str, Look] = {}
+    for name, module in layers.items():
+        if isinstance(module, Look):
+            owner = name.removesuffix("look").removesuffix(".")
+            host = hosts.get(id(layers[owner]), owner)
+            found[".".join(part for part in host.split(".") if part != _COMPILED)] = module
+    return found
+
+
+class Attached:
+    """The forward hook that applies an attention to the output of a layer of a host; `foveate.attach` hangs it up."""
+
+    def __init__(self, attention: nn.Module) -> None:
+        self.attention = attention
+
+    def __call__(self, layer: nn.Module, inputs: Any, output: Tensor) -> Tensor:
+        attended: Tensor = self.attention(output)
+        return attended
+
+
+def attached(layer: nn.Module) -> list[Attached]:
+    """The attentions that hang on a layer: none or one."""
+    return [hook for hook in layer._forward_hooks.values() if isinstance(hook, Attached)]
+
+
+def _keep(gazes: Gazes, name: str, look: nn.Module, inputs: Any, gaze: Gaze) -> None:
+    gazes[name] = gaze
