@@ -119,7 +119,7 @@ def _find(model: nn.Module, where: str | Iterable[str]) -> dict[str, nn.Module]:
 
 
 def _home(layer: nn.Module) -> nn.Module:
-    """The module that keeps the attention of a layer: the layer, or its last child where it runs all its children in turn."""
+    """The module that keeps a layer's attention: the layer, or its last child where it runs its children in turn."""
     while isinstance(layer, nn.Sequential | nn.ModuleList) and any(name != CHILD for name in layer._modules):
         layer = [child for name, child in layer._modules.items() if name != CHILD and child is not None][-1]
     return layer

@@ -46,7 +46,7 @@ class Gaze:
         return replace(self, map=warp(self.map, matrix))
 
     def distance(self, other: Self) -> Tensor:
-        """How far another gaze is from this one: (B,) mean squared differences of the maps, unless a subclass knows better."""
+        """How far another gaze is: (B,) mean squared differences of the maps, unless a subclass knows better."""
         return (self.map - other.map).float().square().flatten(1).mean(1)
 
     def apply(self, change: Any) -> Self:
@@ -63,7 +63,7 @@ class Gaze:
 
 
 class Look(nn.Module, ABC):
-    """The half of an attention that decides where to look: features in, a `Gaze` out. `watch` sees every one of them."""
+    """The half of an attention that decides where to look: features in, a `Gaze` out. `watch` sees each of them."""
 
     @abstractmethod
     def forward(self, x: Tensor) -> Gaze:
@@ -88,8 +88,8 @@ class Gazes(dict[str, Gaze]):
 def watch(model: nn.Module) -> Iterator[Gazes]:
     """Collect the gazes of the forward passes inside the block, by the name of the layer they belong to.
 
-    Gradients flow through what it hands out. A layer that runs twice leaves the gaze of its last run. A model that went
-    through `torch.compile` runs eagerly inside the block, for a compiled graph has no place to look into.
+    Gradients flow through what it hands out. A layer that runs twice leaves the gaze of its last run. A model that
+    went through `torch.compile` runs eagerly inside the block, for a compiled graph has no place to look into.
 
     >>> model = nn.Sequential(nn.Conv2d(3, 8, 3), RectangularAttention(8))   # doctest: +SKIP
     >>> with watch(model) as gazes:                                          # doctest: +SKIP
@@ -111,7 +111,7 @@ def watch(model: nn.Module) -> Iterator[Gazes]:
 
 
 def looks(model: nn.Module) -> dict[str, Look]:
-    """Every look of a model by the name of the layer it belongs to: the host's layer where it was attached, else its own."""
+    """Every look of a model by the name of the layer it belongs to: the host's where it was attached, else its own."""
     if isinstance(model, nn.parallel.DistributedDataParallel):
         model = model.module
     layers = dict(model.named_modules())
@@ -132,6 +132,7 @@ class Attached:
         self.attention = attention
 
     def __call__(self, layer: nn.Module, inputs: Any, output: Tensor) -> Tensor:
+        """Attend to the layer's output."""
         attended: Tensor = self.attention(output)
         return attended
 

@@ -13,29 +13,35 @@ from torch import Tensor
 
 
 def pixel_centers(length: int, like: Tensor) -> Tensor:
-    """Coordinates (length,) of the pixel centres along one axis of the unit square.
+    """Coordinates (length,) of the pixel centres along one axis of the unit square, in the type of `like`.
 
     >>> pixel_centers(4, torch.zeros(())).tolist()
     [0.125, 0.375, 0.625, 0.875]
     """
-    return (torch.arange(length, dtype=like.dtype, device=like.device) + 0.5) / length
+    half = 0.5 / length
+    return torch.linspace(half, 1 - half, length, dtype=like.dtype, device=like.device)
 
 
 def rotation(angle: Tensor) -> Tensor:
-    """Matrices (..., 2, 2) that turn (row, column) vectors by `angle` (...), counter-clockwise as displayed."""
+    """Matrices (..., 2, 2) that turn (row, column) vectors by `angle` (...), counter-clockwise as displayed.
+
+    >>> right = torch.tensor([0.0, 1.0])
+    >>> (rotation(torch.tensor(math.pi / 2)) @ right).round()  # a quarter turn points it up, to smaller rows
+    tensor([-1., -0.])
+    """
     cos, sin = angle.cos(), angle.sin()
-    return torch.stack([cos, -sin, sin, cos], dim=-1).unflatten(-1, (2, 2))  # rectangular (3)
+    return torch.stack([cos, -sin, sin, cos], dim=-1).reshape(*angle.shape, 2, 2)  # rectangular (3)
 
 
 def similarity(angle: Tensor, scale: Tensor, shift: Tensor, center: tuple[float, float] = (0.5, 0.5)) -> Tensor:
-    """One matrix (B, 2, 3) for: rotate about `center` by `angle` (B,), scale about it by `scale` (B,), add `shift` (B, 2).
+    """One matrix (B, 2, 3): rotate about `center` by `angle` (B,), scale about it by `scale` (B,), shift by (B, 2).
 
     >>> similarity(torch.zeros(1), torch.ones(1), torch.tensor([[0.1, 0.0]]))[0, :, 2]
     tensor([0.1000, 0.0000])
     """
     linear = scale[:, None, None] * rotation(angle)
     pivot = torch.as_tensor(center, dtype=linear.dtype, device=linear.device)
-    offset = pivot - linear @ pivot + shift
+    offset = pivot - _times(linear, pivot) + shift
     return torch.cat([linear, offset[:, :, None]], dim=2)
 
 
@@ -60,14 +66,14 @@ def random_similarity(
 
 def move_points(points: Tensor, matrix: Tensor) -> Tensor:
     """Points (B, ..., 2) moved by `matrix` (B, 2, 3)."""
-    flat = points.reshape(points.shape[0], -1, 2)
-    return (flat @ matrix[:, :, :2].mT + matrix[:, None, :, 2]).reshape(points.shape)
+    matrix = matrix.reshape(-1, *(1,) * (points.ndim - 2), 2, 3)
+    return _times(matrix[..., :2], points) + matrix[..., 2]
 
 
 def inverse(matrix: Tensor) -> Tensor:
     """The matrices (B, 2, 3) that undo `matrix`."""
     linear = torch.linalg.inv(matrix[:, :, :2])
-    return torch.cat([linear, -linear @ matrix[:, :, 2:]], dim=2)
+    return torch.cat([linear, -_times(linear, matrix[:, :, 2])[:, :, None]], dim=2)
 
 
 def warp(images: Tensor, matrix: Tensor, padding: str = "zeros") -> Tensor:
@@ -83,3 +89,8 @@ def warp(images: Tensor, matrix: Tensor, padding: str = "zeros") -> Tensor:
     source = move_points(grid, back)
     sampled: Tensor = F.grid_sample(images, source.flip(-1) * 2 - 1, padding_mode=padding, align_corners=False)
     return sampled
+
+
+def _times(matrix: Tensor, vectors: Tensor) -> Tensor:
+    """Matrices (..., 2, 2) times vectors (..., 2); not a matrix product, which autocast would do in half precision."""
+    return matrix[..., 0] * vectors[..., :1] + matrix[..., 1] * vectors[..., 1:]

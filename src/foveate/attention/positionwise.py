@@ -1,4 +1,4 @@
-"""Position-wise attention: a value for each position by itself. The counterpart that shaped attentions are held against."""
+"""Position-wise attention: a value for each position by itself; what shaped attentions are held against."""
 
 from collections.abc import Sequence
 

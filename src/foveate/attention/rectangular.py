@@ -1,8 +1,8 @@
 """Rectangular attention: five numbers draw a soft rotated rectangle, and the map is that rectangle.
 
-Nguyen et al., "Convolutional Rectangular Attention Module". Equations are named as `rectangular (n)`. A rectangle is its
-centre (row, column), its half-extents (along its own rows, along its own columns) and its angle, all in the unit square;
-so on a map that is not square it is a rectangle of the square that the map is stretched to.
+Nguyen et al., "Convolutional Rectangular Attention Module". Equations are named as `rectangular (n)`. A rectangle is
+its centre (row, column), its half-extents (along its own rows, along its own columns) and its angle, all in the unit
+square; so on a map that is not square it is a rectangle of the square that the map is stretched to.
 """
 
 import math
@@ -15,9 +15,10 @@ from torch import Tensor, nn
 
 from foveate.attention.base import CombineName, SpatialAttention, check_positive
 from foveate.gaze import Gaze, Look
-from foveate.geometry import move_points, pixel_centers, rotation
+from foveate.geometry import move_points, pixel_centers
 
 Shape = Literal["rectangle", "ellipse", "superellipse"]
+FAR, THIN = 1e3, 1e-6  # centres beyond and extents below these draw the same empty window, and overflow nothing
 
 
 def rectangle_window(
@@ -45,19 +46,21 @@ def rectangle_window(
     Returns:
         the map, (B, 1, H, W), in the type of `center` but never less than float32.
 
-    >>> window = rectangle_window(torch.tensor([[0.5, 0.5]]), torch.tensor([[0.2, 0.4]]), torch.zeros(1), (5, 5))
+    >>> window = rectangle_window(torch.tensor([[0.5, 0.5]]), torch.tensor([[0.15, 0.35]]), torch.zeros(1), (5, 5))
     >>> (window[0, 0] > 0.5).int()
     tensor([[0, 0, 0, 0, 0],
+            [0, 0, 0, 0, 0],
             [0, 1, 1, 1, 0],
-            [0, 1, 1, 1, 0],
-            [0, 1, 1, 1, 0],
+            [0, 0, 0, 0, 0],
             [0, 0, 0, 0, 0]], dtype=torch.int32)
     """
     center, extent, angle = (t if t.dtype == torch.float64 else t.float() for t in (center, extent, angle))
-    turn = rotation(angle).mT / extent[:, :, None]  # (3) with −α, and the division of (2), in one matrix
-    rows = pixel_centers(size[0], center) - center[:, :1]
-    columns = pixel_centers(size[1], center) - center[:, 1:]
-    u = (turn[:, :, :1] * rows[:, None])[..., None] + (turn[:, :, 1:] * columns[:, None])[..., None, :]  # (B, 2, H, W)
+    center, extent = center.clamp(-FAR, FAR)[:, :, None, None], extent.clamp_min(THIN)[:, :, None, None]
+    rows = pixel_centers(size[0], center)[:, None] - center[:, :1]  # (B, 1, H, 1)
+    columns = pixel_centers(size[1], center) - center[:, 1:]  # (B, 1, 1, W)
+    cos, sin = angle.cos(), angle.sin()
+    down, right = torch.stack([cos, -sin, sin, cos], dim=1).reshape(-1, 2, 2, 1, 1).unbind(1)  # (3), turned by −α
+    u = (down * rows + right * columns) / extent  # (B, 2, H, W)
     if shape == "rectangle":
         window = torch.sigmoid(sharpness * (1 - u.square())).prod(dim=1, keepdim=True)  # (4)
     else:
@@ -94,13 +97,14 @@ class RectangleGaze(Gaze):
         sharpness: float = 6.0,
         shape: Shape = "rectangle",
     ) -> Self:
-        """The gaze of these rectangles, its map of size (H, W): their union, 1 − Π(1 − window), where there are several."""
-        window = rectangle_window(
-            center.reshape(-1, 2), extent.reshape(-1, 2), angle.reshape(-1), size, sharpness, shape
-        )
-        if angle.ndim == 2:
-            window = 1 - (1 - window.unflatten(0, angle.shape)).prod(dim=1)
-        return cls(window, center, extent, angle, sharpness, shape)
+        """The gaze of these rectangles, its map of size (H, W): the union 1 − Π(1 − window) where there are several."""
+        if angle.ndim == 1:
+            map = rectangle_window(center, extent, angle, size, sharpness, shape)
+        else:
+            numbers = center.flatten(0, 1), extent.flatten(0, 1), angle.flatten()
+            windows = rectangle_window(*numbers, size, sharpness, shape).reshape(*angle.shape, 1, *size)
+            map = 1 - (1 - windows).prod(dim=1)
+        return cls(map, center, extent, angle, sharpness, shape)
 
     def render(self, size: tuple[int, int]) -> Tensor:
         """The map (B, 1, *size), drawn afresh at that resolution."""
@@ -124,8 +128,8 @@ class RectangleGaze(Gaze):
     def distance(self, other: Self) -> Tensor:
         """(B,) squared distances of the rectangles, whichever of its equal names each has.
 
-        (σ1, σ2, α), (σ1, σ2, α + π) and (σ2, σ1, α + π/2) name one rectangle: angles are compared by the squared sine of
-        their difference, which has period π and is the squared difference when small, and the extents either way round.
+        (σ1, σ2, α), (σ1, σ2, α + π) and (σ2, σ1, α + π/2) name one rectangle: angles are compared by the squared sine
+        of their difference, which has period π and is the squared difference when small, and extents either way round.
         """
         same = _squared(self.extent, other.extent) + (self.angle - other.angle).sin().square()
         swapped = _squared(self.extent, other.extent.flip(-1)) + (self.angle - other.angle).cos().square()
@@ -197,7 +201,7 @@ class RectangleLook(Look):
         """Features (B, C, H, W) to the gaze of `count` rectangles."""
         numbers = self.numbers(self.features(x).mean(dim=(2, 3))).float()
         if self.count > 1:
-            numbers = numbers.unflatten(1, (self.count, 5))
+            numbers = numbers.reshape(-1, self.count, 5)
         center, extent, angle = numbers.split((2, 2, 1), dim=-1)
         return RectangleGaze.draw(
             center.sigmoid(),
