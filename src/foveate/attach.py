@@ -13,9 +13,10 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from foveate.gaze import Attached, attached
+from foveate.gaze import COMPILED, Attached, attached
 
 M = TypeVar("M", bound=nn.Module)
+CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)  # what runs whatever child it is given
 CHILD = "foveate"  # the name under which an attention's parameters appear in the host's state dict
 
 
@@ -48,8 +49,11 @@ def attach(
     >>> attach(host, "1", nn.Conv2d, out_channels=8, kernel_size=1)(torch.rand(1, 3, 9, 9)).shape
     torch.Size([1, 8, 7, 7])
     """
+    _refuse_compiled(model)
     layers = _find(model, where)
     if isinstance(attention, nn.Module):
+        if any(module is attention for module in model.modules()):
+            raise AttachError("this attention is in the model already; pass its class for another one, or a copy")
         if options:
             raise AttachError(
                 f"a ready attention takes no options, but got {', '.join(options)}; pass its class instead"
@@ -73,7 +77,7 @@ def attach(
     for name, hook in hooks.items():
         hook.attention.train(layers[name].training)
         _home(layers[name]).add_module(CHILD, hook.attention)
-        layers[name].register_forward_hook(hook)
+        hook.handle = layers[name].register_forward_hook(hook)
     return model
 
 
@@ -84,12 +88,20 @@ def detach(model: M) -> M:
     >>> list(detach(host).state_dict())
     ['0.weight', '0.bias']
     """
+    _refuse_compiled(model)
+    hooks = [hook for layer in model.modules() for hook in attached(layer)]
+    attentions = [hook.attention for hook in hooks]
+    for hook in hooks:
+        hook.handle.remove()
     for layer in list(model.modules()):
-        for key, hook in list(layer._forward_hooks.items()):
-            if isinstance(hook, Attached):
-                del layer._forward_hooks[key]
-                delattr(_home(layer), CHILD)
+        if layer._modules.get(CHILD) in attentions:
+            delattr(layer, CHILD)
     return model
+
+
+def _refuse_compiled(model: nn.Module) -> None:
+    if hasattr(model, COMPILED):
+        raise AttachError("this model went through torch.compile, which does not see a change; compile it afterwards")
 
 
 def _find(model: nn.Module, where: str | Iterable[str]) -> dict[str, nn.Module]:
@@ -106,6 +118,8 @@ def _find(model: nn.Module, where: str | Iterable[str]) -> dict[str, nn.Module]:
     homes: dict[int, str] = {}
     for name, layer in found.items():
         home = _home(layer)
+        if isinstance(home, CONTAINERS):
+            raise AttachError(f"layer {name!r} holds no layers and so can keep no attention; name the one before it")
         if attached(layer) or CHILD in home._modules:
             raise AttachError(f"layer {name!r} has an attention already; call `detach(model)` first")
         if hasattr(home, CHILD):
@@ -120,8 +134,8 @@ def _find(model: nn.Module, where: str | Iterable[str]) -> dict[str, nn.Module]:
 
 def _home(layer: nn.Module) -> nn.Module:
     """The module that keeps a layer's attention: the layer, or its last child where it runs its children in turn."""
-    while isinstance(layer, nn.Sequential | nn.ModuleList) and any(name != CHILD for name in layer._modules):
-        layer = [child for name, child in layer._modules.items() if name != CHILD and child is not None][-1]
+    while isinstance(layer, CONTAINERS) and (children := list(layer.children())):
+        layer = children[-1]
     return layer
 
 

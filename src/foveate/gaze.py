@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, fields, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import torch
 import torch.nn.functional as F
@@ -18,7 +18,7 @@ from foveate.geometry import warp
 if TYPE_CHECKING:
     from torch.utils.hooks import RemovableHandle
 
-_COMPILED = "_orig_mod"  # the child under which torch.compile keeps the module that it wraps
+COMPILED = "_orig_mod"  # the child under which torch.compile keeps the module that it wraps
 
 
 @dataclass(eq=False)
@@ -99,7 +99,7 @@ def watch(model: nn.Module) -> Iterator[Gazes]:
     """
     gazes = Gazes()
     handles: list[RemovableHandle] = []
-    compiled = any(hasattr(module, _COMPILED) for module in model.modules())
+    compiled = any(hasattr(module, COMPILED) or module._compiled_call_impl for module in model.modules())
     try:
         for name, look in looks(model).items():
             handles.append(look.register_forward_hook(partial(_keep, gazes, name)))
@@ -112,8 +112,8 @@ def watch(model: nn.Module) -> Iterator[Gazes]:
 
 def looks(model: nn.Module) -> dict[str, Look]:
     """Every look of a model by the name of the layer it belongs to: the host's where it was attached, else its own."""
-    if isinstance(model, nn.parallel.DistributedDataParallel):
-        model = model.module
+    while hasattr(model, COMPILED) or isinstance(model, nn.parallel.DistributedDataParallel):
+        model = getattr(model, COMPILED, None) or cast(nn.Module, model.module)
     layers = dict(model.named_modules())
     hosts = {id(hook.attention): name for name, layer in layers.items() for hook in attached(layer)}
     found: dict[str, Look] = {}
@@ -121,12 +121,14 @@ def looks(model: nn.Module) -> dict[str, Look]:
         if isinstance(module, Look):
             owner = name.removesuffix("look").removesuffix(".")
             host = hosts.get(id(layers[owner]), owner)
-            found[".".join(part for part in host.split(".") if part != _COMPILED)] = module
+            found[".".join(part for part in host.split(".") if part != COMPILED)] = module
     return found
 
 
 class Attached:
     """The forward hook that applies an attention to the output of a layer of a host; `foveate.attach` hangs it up."""
+
+    handle: RemovableHandle  # it travels with copies and pickles, so that no later hook takes this one's number
 
     def __init__(self, attention: nn.Module) -> None:
         self.attention = attention
