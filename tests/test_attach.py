@@ -344,10 +344,10 @@ def test_an_example_where_no_usual_image_is_an_input() -> None:
     class Picky(SmallCNN):
         def forward(self, x: Tensor) -> Tensor:
             if x.shape[1:] != (3, 21, 13):
-                raise ValueError("only 21 × 13")
+                raise ValueError("only 21 by 13")
             return super().forward(x)
 
-    with pytest.raises(AttachError, match=r"only 21 × 13.*pass `example=`"):
+    with pytest.raises(AttachError, match=r"only 21 by 13.*pass `example=`"):
         fv.attach(Picky(), LAYER, fv.RectangularAttention)
     model = fv.attach(Picky(), LAYER, fv.RectangularAttention, example=torch.zeros(1, 3, 21, 13))
     assert model(torch.rand(2, 3, 21, 13)).shape == (2, 5)

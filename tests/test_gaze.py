@@ -131,10 +131,10 @@ def test_a_look_alone_and_inside_another_module() -> None:
 
 def test_a_missing_gaze_says_which_there_are(model: SmallCNN) -> None:
     with fv.watch(model) as gazes:
-        with pytest.raises(KeyError, match="no gaze at 'stages.1'; there are: none: has the model run"):
+        with pytest.raises(KeyError, match=r"no gaze at 'stages\.1'; there are: none: has the model run"):
             gazes[LAYER]
         model(IMAGES)
-    with pytest.raises(KeyError, match="no gaze at 'stem'; there are: 'stages.1'"):
+    with pytest.raises(KeyError, match=r"no gaze at 'stem'; there are: 'stages\.1'"):
         gazes["stem"]
 
 

@@ -83,12 +83,13 @@ def warp(images: Tensor, matrix: Tensor, padding: str = "zeros") -> Tensor:
     "reflection".
     """
     height, width = images.shape[-2:]
-    back = inverse(matrix.to(images))
-    rows, columns = torch.meshgrid(pixel_centers(height, images), pixel_centers(width, images), indexing="ij")
+    full = images if images.dtype == torch.float64 else images.float()  # half precision cannot tell pixels apart
+    back = inverse(matrix.to(full))
+    rows, columns = torch.meshgrid(pixel_centers(height, full), pixel_centers(width, full), indexing="ij")
     grid = torch.stack([rows, columns], dim=-1).expand(images.shape[0], height, width, 2)
     source = move_points(grid, back)
-    sampled: Tensor = F.grid_sample(images, source.flip(-1) * 2 - 1, padding_mode=padding, align_corners=False)
-    return sampled
+    sampled: Tensor = F.grid_sample(full, source.flip(-1) * 2 - 1, padding_mode=padding, align_corners=False)
+    return sampled.to(images.dtype)
 
 
 def _times(matrix: Tensor, vectors: Tensor) -> Tensor:
