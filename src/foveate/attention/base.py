@@ -1,5 +1,6 @@
 """SpatialAttention: look, then apply. The module that every modulating mechanism is an instance of."""
 
+from collections.abc import Sequence
 from typing import Literal
 
 from torch import Tensor, nn
@@ -61,8 +62,17 @@ class SpatialAttention(nn.Module):
         return attended
 
 
-def check_positive(**numbers: float) -> None:
-    """A short error for constructor arguments that must be positive."""
-    for name, number in numbers.items():
-        if not number > 0:
-            raise ValueError(f"{name} must be positive, not {number}")
+def check_positive(**numbers: float | Sequence[float]) -> None:
+    """A short error for constructor arguments, or lists of them, that must be positive."""
+    for name, given in numbers.items():
+        several = given if isinstance(given, Sequence) else [given]
+        if not several:
+            raise ValueError(f"{name} must name at least one number, not {given}")
+        if not all(number > 0 for number in several):
+            raise ValueError(f"{name} must be positive, not {given}")
+
+
+def check_kernel(size: int) -> None:
+    """A short error for a kernel that would change the size of what it looks at."""
+    if size < 1 or size % 2 == 0:
+        raise ValueError(f"kernel_size must be odd, not {size}")

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from foveate.attention.base import CombineName, SpatialAttention, check_positive
+from foveate.attention.base import CombineName, SpatialAttention, check_kernel, check_positive
 from foveate.gaze import Gaze, Look
 
 
@@ -14,7 +14,8 @@ class PositionwiseLook(Look):
 
     def __init__(self, channels: int, widths: Sequence[int] = (64, 64), kernel_size: int = 3) -> None:
         super().__init__()
-        check_positive(channels=channels, kernel_size=kernel_size)
+        check_positive(channels=channels, widths=widths)
+        check_kernel(kernel_size)
         layers: list[nn.Module] = []
         for before, after in zip((channels, *widths[:-1]), widths, strict=True):
             layers += [nn.Conv2d(before, after, kernel_size, padding=kernel_size // 2), nn.ReLU()]
@@ -51,7 +52,7 @@ class CBAMLook(Look):
 
     def __init__(self, kernel_size: int = 7) -> None:
         super().__init__()
-        check_positive(kernel_size=kernel_size)
+        check_kernel(kernel_size)
         self.conv = nn.Conv2d(2, 1, kernel_size, padding=kernel_size // 2, bias=False)
         self.norm = nn.BatchNorm2d(1)
 

@@ -173,7 +173,7 @@ class RectangleLook(Look):
         shape: Shape = "rectangle",
     ) -> None:
         super().__init__()
-        check_positive(channels=channels, sharpness=sharpness, count=count)
+        check_positive(channels=channels, widths=widths, sharpness=sharpness, count=count)
         if shape not in ("rectangle", "ellipse", "superellipse"):
             raise ValueError(f"shape must be 'rectangle', 'ellipse' or 'superellipse', not {shape!r}")
         layers: list[nn.Module] = []
@@ -190,7 +190,7 @@ class RectangleLook(Look):
         """Start from a rectangle that covers most of the image, the same one for nearly every image."""
         nn.init.normal_(self.numbers.weight, std=0.01)
         ring = torch.arange(self.count) * (2 * math.pi / self.count)
-        radius, extent = (0.0, 0.45) if self.count == 1 else (0.2, 0.25)
+        radius, extent = (0.0, 0.45) if self.count == 1 else (0.2, 0.35)
         start = torch.zeros(self.count, 5)
         start[:, :2] = torch.logit(0.5 + radius * torch.stack([-ring.cos(), ring.sin()], dim=1))
         start[:, 2:4] = math.log(extent / (1 - extent))
