@@ -1,6 +1,7 @@
 """Numbers over epochs, splits and seeds."""
 
 from collections.abc import Mapping, Sequence
+from statistics import fmean
 from typing import Literal
 
 import numpy as np
@@ -45,11 +46,12 @@ def learning_curves(
         mean, low, high = _band(values, band)
         ax.plot(epochs, mean, color=color[name], marker="o" if len(epochs) < 3 else None, markersize=4)
         ax.fill_between(epochs, low, high, color=color[name], alpha=0.16, linewidth=0)
-        ends[name] = (epochs[-1], mean[-1])
+        ends[name] = float(mean[-1])
     ax.set(xlabel="epoch", ylabel=label)
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     ax.grid(axis="y")
-    _name_ends(ax, ends, color)
+    ax.margins(x=0.02)
+    _name_ends(ax, ends, color, 0.8 * size[1])
     return figure
 
 
@@ -67,21 +69,26 @@ def _band(values: NDArray[np.float64], band: Band) -> tuple[NDArray[np.float64],
     return mean, mean - spread, mean + spread
 
 
-def _name_ends(ax: Axes, ends: Mapping[str, tuple[float, float]], color: Mapping[str, str]) -> None:
+def _name_ends(ax: Axes, ends: Mapping[str, float], color: Mapping[str, str], height: float) -> None:
     """Name each line at its end, in its colour, moved apart where names would overlap."""
     low, high = ax.get_ylim()
-    gap, right = 0.065 * (high - low), ax.get_xlim()[1]
-    names = sorted(ends, key=lambda name: ends[name][1])
-    places: list[float] = []
-    for name in names:
-        places.append(max(ends[name][1], places[-1] + gap) if places else ends[name][1])
-    if places:  # as many lines moved up as down
-        shift = np.mean([place - ends[name][1] for place, name in zip(places, names, strict=True)])
-        places = [place - float(shift) for place in places]
+    gap = 13 / 72 / height * (high - low)  # 13 points for a line of text
+    names = sorted(ends, key=lambda name: ends[name])
+    places = _apart([ends[name] for name in names], gap)
+    over = max(0.0, places[-1] - high)
     for name, place in zip(names, places, strict=True):
-        ax.annotate(
-            name, (right, place), (4, 0), textcoords="offset points", va="center", color=color[name], fontweight="bold"
-        )
+        height_in_axes = (place - over - low) / (high - low)
+        ax.text(1.015, height_in_axes, name, transform=ax.transAxes, va="center", weight="bold", color=color[name])
+
+
+def _apart(places: Sequence[float], gap: float) -> list[float]:
+    """The places nearest (in squares) to the given ascending ones, of which no two are nearer than `gap`."""
+    blocks: list[list[float]] = []  # of places that touch: each block is moved as a whole to the mean of its wishes
+    for i, place in enumerate(places):
+        blocks.append([place - i * gap])
+        while len(blocks) > 1 and fmean(blocks[-2]) > fmean(blocks[-1]):
+            blocks[-2:] = [blocks[-2] + blocks[-1]]
+    return [fmean(block) + i * gap for i, block in enumerate([block for block in blocks for _ in block])]
 
 
 @styled()
@@ -122,6 +129,9 @@ def split_accuracies(
         ax.set_xticks(range(len(names)), names, rotation=28, ha="right", rotation_mode="anchor")
         ax.set_xlim(-0.5, len(names) - 0.5)
         ax.grid(axis="y")
+    for ax in axes[1:]:
+        ax.spines["left"].set_visible(False)
+        ax.tick_params(axis="y", left=False)
     axes[0].set_ylabel(label)
     return figure
 
@@ -145,8 +155,8 @@ def metric_dots(metrics: Mapping[str, Mapping[str, Sequence[float]]]) -> Figure:
         for name, seeds in values.items():
             place, mean = names.index(name), float(np.mean(seeds))
             spread = float(np.std(seeds, ddof=1)) if len(seeds) > 1 else 0.0
-            ax.plot([mean - spread, mean + spread], [place, place], color=color[name], linewidth=2)
-            ax.scatter(seeds, [place] * len(seeds), s=7, color=color[name], alpha=0.45, linewidth=0)
+            ax.plot([mean - spread, mean + spread], [place, place], color=color[name], linewidth=1.4, alpha=0.55)
+            ax.scatter(seeds, [place] * len(seeds), s=9, color=color[name], alpha=0.8, linewidth=0)
             ax.scatter([mean], [place], s=38, color=color[name], edgecolor="white", linewidth=0.8, zorder=3)
         ax.set_title(metric)
         ax.set_yticks(range(len(names)), names)

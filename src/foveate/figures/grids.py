@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
@@ -63,22 +64,41 @@ def grid(
     check_counts(len(pictures), gazes, captions=captions, masks=masks, truth=truth)
 
     across = images_along == "columns"
-    ratio = float(np.median([picture.shape[1] / picture.shape[2] for picture in pictures]))
+    ratio = _ratio(pictures)
     rows, columns = (len(names), len(pictures)) if across else (len(pictures), len(names))
-    figure = _figure(rows, columns, _CELL, _CELL * min(max(ratio, 0.5), 1.6), title)
+    lines = 1 + max(name.count("\n") for name in names)
+    head = bool(captions) if across else lines
+    figure = _figure(rows, columns, ratio, 0.2 * head, 0.1 + 0.2 * (lines if across else bool(captions)), title)
     axes = figure.subplots(rows, columns, squeeze=False)
     for i, name in enumerate(names):
         for k, picture in enumerate(pictures):
             ax = axes[i, k] if across else axes[k, i]
             mask = None if masks is None else masks[k]
             draw(ax, picture, gazes.get(name), ways.get(name, "image"), k, mask, truth)
+            _letterbox(ax, picture, ratio)
     _label(axes if across else axes.T, names, captions, across)
     return figure
 
 
-def _figure(rows: int, columns: int, width: float, height: float, title: str) -> Figure:
+def _ratio(pictures: Sequence[Tensor]) -> float:
+    """Height over width of the cells that hold pictures of these sizes."""
+    ratio = float(np.median([picture.shape[1] / picture.shape[2] for picture in pictures]))
+    return min(max(ratio, 0.5), 2.0) if len({picture.shape for picture in pictures}) > 1 else ratio
+
+
+def _letterbox(ax: Axes, picture: Tensor, ratio: float) -> None:
+    """Put a picture in the middle of a cell whose height over width is `ratio`."""
+    height, width = picture.shape[1:]
+    x, y = max(0.0, (height / ratio - width) / 2), max(0.0, (width * ratio - height) / 2)
+    ax.set(xlim=(-x, width + x), ylim=(height + y, -y), facecolor="#f1f2f4")
+
+
+def _figure(rows: int, columns: int, ratio: float, head: float, left: float, title: str) -> Figure:
+    """A figure for cells of one ratio, with room for a line of text above and on the left (inches)."""
+    width, height = _CELL / max(ratio, 1.0) ** 0.5, _CELL * ratio / max(ratio, 1.0) ** 0.5
     layout = ConstrainedLayoutEngine(w_pad=0.02, h_pad=0.02, wspace=0.0, hspace=0.0)
-    figure = Figure(figsize=(columns * width + 0.4, rows * height + 0.3 + 0.3 * bool(title)), layout=layout)
+    size = (columns * (width + 0.04) + left + 0.04, rows * (height + 0.04) + head + 0.04 + 0.3 * bool(title))
+    figure = Figure(figsize=size, layout=layout)
     FigureCanvasAgg(figure)
     if title:
         figure.suptitle(title, x=0.0, ha="left", fontsize=12, fontweight="bold")
@@ -252,12 +272,13 @@ def sorted_strip(
     order = values.argsort().tolist()
     count = max(1, min(count, len(order) // 2))
     ends = {"smallest": order[:count], "largest": order[-count:]} if len(order) > 1 else {"only": order}
-    ratio = float(np.median([picture.shape[1] / picture.shape[2] for picture in pictures]))
-    figure = _figure(len(ends), count, _CELL, _CELL * min(max(ratio, 0.5), 1.6) + 0.15, title)
+    ratio = _ratio(pictures)
+    figure = _figure(len(ends), count, ratio, 0.18 * len(ends), 0.5 + 0.17 * name.count("*"), title)
     axes = figure.subplots(len(ends), count, squeeze=False)
     for line, (end, indices) in zip(axes, ends.items(), strict=True):
-        line[0].set_ylabel(f"{end}\n{name}", fontsize=9, fontweight="bold", labelpad=5)
+        line[0].set_ylabel(f"{end}\n" + name.replace("*", " ×\n"), fontsize=9, fontweight="bold", labelpad=5)
         for ax, index in zip(line, indices, strict=True):
             draw(ax, pictures[index], gaze, how, index)
+            _letterbox(ax, pictures[index], ratio)
             ax.set_title(f"{values[index]:.2f}", fontsize=7.5, fontweight="normal", color=MUTED, loc="center", pad=2)
     return figure

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from matplotlib.axes import Axes
-from matplotlib.patches import Polygon
+from matplotlib.patches import Polygon, Rectangle
 from matplotlib.patheffects import withStroke
 from numpy.typing import NDArray
 from torch import Tensor
@@ -21,7 +21,8 @@ from foveate.geometry import pixel_centers, rotation
 Array = NDArray[np.float32]
 Images = Tensor | Sequence[Tensor]
 
-_HALO = "#000000a0"
+_HALO = "#00000080"
+_LUMINANCE = np.array([0.299, 0.587, 0.114], dtype=np.float32)
 _SHORT_SIDE, _LONG_SIDE = 192, 720  # what is drawn lies between: maps stay smooth on thumbnails, files stay small
 
 
@@ -58,20 +59,24 @@ def scaled_map(gaze: Gaze, size: tuple[int, int], index: int = 0) -> Array:
     return array
 
 
-def heat(image: Array, map: Array, strength: float = 0.72) -> Array:
-    """Blend the colours of attention over an image (H, W, 3) that is half drained of its own, by the map (H, W)."""
-    grey = image @ np.array([0.299, 0.587, 0.114], dtype=np.float32)
-    base = 0.55 * image + 0.45 * grey[..., None]
+def heat(image: Array, map: Array, strength: float = 0.75) -> Array:
+    """Blend the colours of attention over an image (H, W, 3) that is half drained of its own, by the map (H, W).
+
+    The colours take on the lights and shadows of the image, so that what was looked at is still seen.
+    """
+    grey = (image @ _LUMINANCE)[..., None]
+    base = 0.5 * image + 0.5 * grey
+    colored = heat_colormap()(map)[..., :3].astype(np.float32) * (0.5 + 0.5 * grey) + 0.15 * grey
     alpha = strength * map[..., None]
-    blended: Array = (1 - alpha) * base + alpha * heat_colormap()(map)[..., :3].astype(np.float32)
+    blended: Array = ((1 - alpha) * base + alpha * colored).clip(0, 1)
     return blended
 
 
-def spotlight(image: Array, map: Array, floor: float = 0.16) -> Array:
+def spotlight(image: Array, map: Array, floor: float = 0.25) -> Array:
     """Darken an image (H, W, 3) where the map (H, W) is low; `floor` is the light that is left there."""
-    grey = image @ np.array([0.299, 0.587, 0.114], dtype=np.float32)
+    grey = (image @ _LUMINANCE)[..., None]
     light = map[..., None]
-    lit: Array = light * image + (1 - light) * floor * (0.35 * image + 0.65 * grey[..., None])
+    lit: Array = light * image + (1 - light) * floor * (0.35 * image + 0.65 * grey)
     return lit
 
 
@@ -118,7 +123,7 @@ def _array(image: Tensor) -> Array:
     return array
 
 
-def show(ax: Axes, image: Tensor, change: Callable[[Array], Array] | None = None) -> None:
+def _show(ax: Axes, image: Tensor, change: Callable[[Array], Array] | None = None) -> None:
     """Draw an image (3, H, W), its colours changed by `change`, in axes without ticks."""
     array = _array(image)
     height, width = image.shape[1:]
@@ -127,14 +132,17 @@ def show(ax: Axes, image: Tensor, change: Callable[[Array], Array] | None = None
     ax.spines[:].set_visible(False)
 
 
-def outline(ax: Axes, gaze: Gaze, size: tuple[int, int], index: int = 0, color: str = RIM, width: float = 1.6) -> None:
+def outline(ax: Axes, gaze: Gaze, size: tuple[int, int], index: int = 0, color: str = RIM, width: float = 1.4) -> None:
     """Draw the rims of a gaze and their centres; nothing where the gaze has none. `size` is (H, W) of the image."""
-    halo = [withStroke(linewidth=width + 1.6, foreground=_HALO)]
+    halo = [withStroke(linewidth=width + 1.2, foreground=_HALO)]
+    frame = Rectangle((0, 0), size[1], size[0], transform=ax.transData)
     for rim in rims(gaze, index):
         xy = rim[:, ::-1] * (size[1], size[0])
-        ax.add_patch(Polygon(xy, fill=False, edgecolor=color, linewidth=width, joinstyle="round", path_effects=halo))
+        patch = Polygon(xy, fill=False, edgecolor=color, linewidth=width, joinstyle="round", path_effects=halo)
+        ax.add_patch(patch).set_clip_path(frame)
         x, y = xy.mean(0)
-        ax.plot(x, y, "+", color=color, markersize=3.5 * width, markeredgewidth=0.8 * width, path_effects=halo)
+        (mark,) = ax.plot(x, y, "+", color=color, markersize=4 * width, markeredgewidth=0.7 * width, path_effects=halo)
+        mark.set_clip_path(frame)
 
 
 def contour(
@@ -144,7 +152,6 @@ def contour(
     levels: Sequence[float] = (0.25, 0.5, 0.75),
     color: str = RIM,
     width: float = 1.2,
-    style: str = "solid",
 ) -> None:
     """Draw the lines where values (H', W') cross the levels, on an image of `size` (H, W)."""
     values = values.detach().cpu().float()
@@ -152,8 +159,8 @@ def contour(
     rows, columns = (_framed(pixel_centers(n, values)) * length for n, length in zip(values.shape, size, strict=True))
     reached = [level for level in levels if level < framed.max()]
     if reached:
-        lines = ax.contour(columns, rows, framed, levels=reached, colors=[color], linewidths=width, linestyles=style)
-        lines.set_path_effects([withStroke(linewidth=width + 1.2, foreground=_HALO)])
+        lines = ax.contour(columns, rows, framed, levels=reached, colors=[color], linewidths=width)
+        lines.set_path_effects([withStroke(linewidth=width + 1.0, foreground=_HALO)])
 
 
 def _framed(centers: Tensor) -> Array:
@@ -191,7 +198,7 @@ def draw(
         gaze: of a batch of images; None draws the image alone.
         how: "overlay" (heat), "spotlight", "outline", "contour", "image", or several joined by "+".
         index: which image of the gaze's batch this is.
-        mask: (H', W') or (1, H', W'), what is known to be there, drawn as a dashed line.
+        mask: (H', W') or (1, H', W'), what is known to be there, drawn as a line.
         truth: a gaze known to be right, of the same batch as `gaze`; its rim is drawn in the colour of the mask.
 
     >>> from matplotlib.figure import Figure
@@ -204,11 +211,11 @@ def draw(
     if gaze is not None and {"overlay", "spotlight"} & set(parts):
         blend = heat if "overlay" in parts else spotlight
         change = lambda array: blend(array, scaled_map(gaze, array.shape[:2], index))  # noqa: E731
-    show(ax, image, change)
+    _show(ax, image, change)
     if mask is not None:
-        contour(ax, mask.reshape(mask.shape[-2:]), size, (0.5,), TRUTH, style="dashed")
+        contour(ax, mask.reshape(mask.shape[-2:]), size, (0.5,), TRUTH, width=1.0)
     if truth is not None:
-        outline(ax, truth, size, index, TRUTH, width=1.2)
+        outline(ax, truth, size, index, TRUTH, width=1.0)
     if gaze is not None and "contour" in parts:
         contour(ax, torch.from_numpy(scaled_map(gaze, _map_size(size), index)), size)
     if gaze is not None and "outline" in parts:

@@ -6,10 +6,11 @@ _STYLE = """
 :root { color-scheme: light dark; --ink: #1f2430; --soft: #667085; --line: #e3e6eb; --paper: #fff; --card: #f7f8fa;
   --good: #067a55; --bad: #b42318; }
 @media screen and (prefers-color-scheme: dark) { :root { --ink: #e6e8ec; --soft: #98a1b0; --line: #2e3440;
-  --paper: #14171c; --card: #1d2128; --good: #4cc38a; --bad: #ff8d7f; } }
+  --paper: #14171c; --card: #1d2128; --good: #4cc38a; --bad: #ff8d7f; }
+  .curves svg { filter: brightness(1.25); } }
 * { box-sizing: border-box; }
 body { margin: 0 auto; max-width: 68rem; padding: 2.5rem 1.25rem 4rem; background: var(--paper); color: var(--ink);
-  font: 16px/1.5 Inter, system-ui, "Segoe UI", "Helvetica Neue", Arial, "Liberation Sans", sans-serif; }
+  font: 16px/1.5 Inter, "Helvetica Neue", Arial, "Liberation Sans", system-ui, sans-serif; }
 h1 { font-size: 1.9rem; line-height: 1.2; letter-spacing: -.02em; margin: 0 0 .4rem; overflow-wrap: anywhere; }
 h2 { font-size: 1.15rem; margin: 2.75rem 0 .75rem; letter-spacing: -.01em; }
 p, ul { max-width: 44rem; margin: .5rem 0; }
@@ -27,15 +28,16 @@ th:first-child { text-align: left; padding-left: 0; position: sticky; left: 0; b
 tbody th { font-weight: 600; }
 .dev { color: var(--soft); font-size: .85em; font-weight: 400; }
 .dot { display: inline-block; width: .7em; height: .7em; border-radius: 50%; margin-right: .5em; }
-.curves svg { display: block; width: 100%; max-width: 42rem; height: auto; }
+.curves svg { display: block; overflow: visible; width: 100%; min-width: 27rem; max-width: 42rem;
+  height: auto; }
 .curves svg text { font-family: inherit !important; }
 .gallery { display: grid; gap: 6px; align-items: start; font-size: .8125rem; line-height: 1.25; }
 .gallery > .name { position: sticky; left: 0; z-index: 1; align-self: stretch; display: flex; align-items: center;
-  background: var(--paper); font-weight: 600; padding-right: .5rem; overflow-wrap: anywhere; }
+  background: var(--paper); font-weight: 600; padding-right: .5rem; overflow-wrap: break-word; }
 .gallery figure { margin: 0; min-width: 0; }
 .gallery img { display: block; width: 100%; border-radius: 5px; }
 .gallery figcaption { padding: .2rem .1rem .4rem; overflow-wrap: anywhere; color: var(--soft); }
-.right { color: var(--good); } .wrong { color: var(--bad); }
+.gallery .right { color: var(--good); } .gallery .wrong { color: var(--bad); }
 .right::before { content: "\\2713\\00a0"; } .wrong::before { content: "\\2717\\00a0"; }
 .illustration { display: block; max-width: 100%; height: auto; border-radius: 6px; background: #fff; }
 dl { display: grid; grid-template-columns: repeat(auto-fill, minmax(15rem, 1fr)); gap: .1rem 1.5rem; margin: .5rem 0; }

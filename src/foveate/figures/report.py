@@ -225,7 +225,7 @@ def _curves(curves: Curves, label: str) -> str:
     drawing = opening + svg[svg.index(">") :].replace(INK, "currentColor")  # the ink of the page, light or dark
     seeds = max(len(values) for values in curves.values())
     read = "Further up is better from the first epochs on." if seeds == 1 else _READ_BAND
-    return f'<div class="curves" role="img" aria-label="learning curves">{drawing}</div>' + _paragraph(read)
+    return f'<div class="scroll curves" role="img" aria-label="learning curves">{drawing}</div>' + _paragraph(read)
 
 
 _READ_BAND = "Each line is the mean over the seeds, its band reaches from the lowest seed to the highest."
@@ -238,15 +238,15 @@ def _gallery(gallery: Gallery) -> str:
     cells = [_name("image")]
     for k, picture in enumerate(pictures):
         label = f"<figcaption>{escape(gallery.labels[k])}</figcaption>" if gallery.labels is not None else ""
-        cells.append(_figure(gallery, picture, None, "image", k, label))
-    for name in dict.fromkeys([*gallery.gazes, *gallery.predictions]):
+        cells.append(_figure(gallery, picture, "image", "image", k, label))
+    for name in dict.fromkeys([*gallery.predictions, *gallery.gazes]):
         how = gallery.how if isinstance(gallery.how, str) else gallery.how.get(name, "overlay+outline")
         cells.append(_name(name))
         for k, picture in enumerate(pictures):
             said = _prediction(gallery, name, k)
-            gaze = gallery.gazes.get(name)
-            cells.append(f"<figure>{said}</figure>" if gaze is None else _figure(gallery, picture, gaze, how, k, said))
-    columns = f"--n:{count};grid-template-columns:6.5rem repeat({count},minmax(104px,1fr))"
+            there = name in gallery.gazes
+            cells.append(_figure(gallery, picture, name, how, k, said) if there else f"<figure>{said}</figure>")
+    columns = f"--n:{count};grid-template-columns:7rem repeat({count},minmax(104px,1fr))"
     return (
         f'<div class="scroll"><div class="gallery" style="{columns}">\n'
         + "\n".join(cells)
@@ -267,13 +267,13 @@ def _prediction(gallery: Gallery, name: str, k: int) -> str:
     return f'<figcaption class="{kind}">{escape(said)}</figcaption>'
 
 
-def _figure(gallery: Gallery, picture: Tensor, gaze: Gaze | None, how: str, k: int, caption: str) -> str:
+def _figure(gallery: Gallery, picture: Tensor, name: str, how: str, k: int, caption: str) -> str:
     figure = Figure(figsize=(1.5, 1.5 * min(picture.shape[1] / picture.shape[2], 2.0)))
     ax = figure.add_axes((0, 0, 1, 1))
     mask = None if gallery.masks is None else gallery.masks[k]
-    draw(ax, picture, gaze, how, k, mask, gallery.truth)
+    draw(ax, picture, gallery.gazes.get(name), how, k, mask, gallery.truth)
     source = _data(figure, dpi=144, tight=False)
-    return f'<figure><img alt="" loading="lazy" src="{source}">{caption}</figure>'
+    return f'<figure><img alt="{escape(name)}, image {k + 1}" src="{source}">{caption}</figure>'
 
 
 def _how_to_read_gallery(gallery: Gallery) -> str:

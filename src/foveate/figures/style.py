@@ -29,7 +29,7 @@ _FONTS_OF_OTHER_SCRIPTS = (
 
 def heat_colormap() -> Colormap:
     """The perceptually uniform colour map of attention: inferno without its darkest and lightest ends."""
-    return ListedColormap([colormaps["inferno"](0.15 + 0.8 * i / 255) for i in range(256)], name="attention")
+    return ListedColormap([colormaps["inferno"](0.2 + 0.66 * i / 255) for i in range(256)], name="attention")
 
 
 def colors(names: Iterable[str]) -> dict[str, str]:
