@@ -1,6 +1,41 @@
 """Data: scenes with ground truth, the papers' data sets, image folders; every one of them yields Items."""
+# ruff: noqa: E402
 
+from foveate.extras import require
+
+require("numpy")
+require("PIL")
+
+from foveate.data.catalogue import NAMES, MissingData, data_root, open_dataset, open_split
+from foveate.data.decode import BadImage, read_image
+from foveate.data.folders import BadFiles, DataError, ImageFiles, class_folder, flat_folder
 from foveate.data.item import ImageSet, Item
 from foveate.data.scenes import Scenes
+from foveate.data.splits import Joined, Part, stratified_split
+from foveate.data.transforms import Augmented, InMemory, Prepared, Preprocess, training_transform
 
-__all__ = ["ImageSet", "Item", "Scenes"]
+__all__ = [
+    "NAMES",
+    "Augmented",
+    "BadFiles",
+    "BadImage",
+    "DataError",
+    "ImageFiles",
+    "ImageSet",
+    "InMemory",
+    "Item",
+    "Joined",
+    "MissingData",
+    "Part",
+    "Prepared",
+    "Preprocess",
+    "Scenes",
+    "class_folder",
+    "data_root",
+    "flat_folder",
+    "open_dataset",
+    "open_split",
+    "read_image",
+    "stratified_split",
+    "training_transform",
+]
