@@ -93,6 +93,7 @@ def test_animation_has_a_frame_for_each_image(tmp_path: Path, suffix: str) -> No
             image.seek(k)
             frames.append(np.asarray(image.convert("RGB")).astype(float))
     assert all(np.abs(a - b).max() > 50 for a, b in pairwise(frames))
+    assert all(frame[0].min() == 255 for frame in frames)  # no name is cut off at the top
     assert list(tmp_path.iterdir()) == [path]
 
 

@@ -67,7 +67,7 @@ def grid(
     ratio = _ratio(pictures)
     rows, columns = (len(names), len(pictures)) if across else (len(pictures), len(names))
     lines = 1 + max(name.count("\n") for name in names)
-    head = bool(captions) if across else lines
+    head = bool(captions) if across else 1.25 * lines
     figure = _figure(rows, columns, ratio, 0.2 * head, 0.1 + 0.2 * (lines if across else bool(captions)), title)
     axes = figure.subplots(rows, columns, squeeze=False)
     for i, name in enumerate(names):
@@ -190,6 +190,7 @@ def animate(
 @styled()
 def _frame(figure: Figure) -> Image.Image:
     canvas = FigureCanvasAgg(figure)
+    figure.draw_without_rendering()  # the layout settles with the second drawing
     canvas.draw()  # type: ignore[no-untyped-call]
     return Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB")  # type: ignore[no-untyped-call]
 

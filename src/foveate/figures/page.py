@@ -28,8 +28,7 @@ th:first-child { text-align: left; padding-left: 0; position: sticky; left: 0; b
 tbody th { font-weight: 600; }
 .dev { color: var(--soft); font-size: .85em; font-weight: 400; }
 .dot { display: inline-block; width: .7em; height: .7em; border-radius: 50%; margin-right: .5em; }
-.curves svg { display: block; overflow: visible; width: 100%; min-width: 27rem; max-width: 42rem;
-  height: auto; }
+.curves svg { display: block; overflow: visible; width: 100%; max-width: 34rem; height: auto; }
 .curves svg text { font-family: inherit !important; }
 .gallery { display: grid; gap: 6px; align-items: start; font-size: .8125rem; line-height: 1.25; }
 .gallery > .name { position: sticky; left: 0; z-index: 1; align-self: stretch; display: flex; align-items: center;

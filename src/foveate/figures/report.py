@@ -215,7 +215,7 @@ def _how_to_read_table(columns: Sequence[Column], values: Mapping[str, Mapping[s
 
 
 def _curves(curves: Curves, label: str) -> str:
-    figure = learning_curves(curves, label, size=(5.4, 3.2))
+    figure = learning_curves(curves, label, size=(4.7, 3.0))
     figure.set_facecolor("none")
     for ax in figure.axes:
         ax.set_facecolor("none")
@@ -225,7 +225,7 @@ def _curves(curves: Curves, label: str) -> str:
     drawing = opening + svg[svg.index(">") :].replace(INK, "currentColor")  # the ink of the page, light or dark
     seeds = max(len(values) for values in curves.values())
     read = "Further up is better from the first epochs on." if seeds == 1 else _READ_BAND
-    return f'<div class="scroll curves" role="img" aria-label="learning curves">{drawing}</div>' + _paragraph(read)
+    return f'<div class="curves" role="img" aria-label="learning curves">{drawing}</div>' + _paragraph(read)
 
 
 _READ_BAND = "Each line is the mean over the seeds, its band reaches from the lowest seed to the highest."
