@@ -1,0 +1,130 @@
+"""What rectangular attention costs: ratios against the same network without it, in one run.
+
+python benchmarks/cost.py --out results/cost.md
+
+It ends with status 1 where a bound is broken.
+"""
+
+import argparse
+import copy
+import datetime
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import timm
+import torch
+import torch.nn.functional as F
+from timing import Ratio, machine, ratio
+from torch import Tensor, nn
+
+import foveate as fv
+from foveate.attention.rectangular import RectangleGaze
+
+MODEL, LAYER = "mobilenetv3_large_100", "blocks.6"
+LATENCY, TRAINING, SHARE = 1.15, 1.25, 0.05
+
+
+@dataclass(frozen=True)
+class Row:
+    what: str
+    measured: Ratio
+    bound: float
+
+    @property
+    def holds(self) -> bool:
+        return self.measured.value <= self.bound
+
+
+def latency(plain: nn.Module, attentive: nn.Module, images: Tensor, seconds: float) -> Ratio:
+    with torch.inference_mode():
+        return ratio(lambda: attentive(images), lambda: plain(images), seconds)
+
+
+def training_step(plain: nn.Module, attentive: nn.Module, images: Tensor, seconds: float) -> Ratio:
+    labels = torch.arange(len(images)) % 37
+
+    def step(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+        optimizer.zero_grad()
+        F.cross_entropy(model(images), labels).backward()
+        optimizer.step()
+
+    pairs = [(m, torch.optim.Adam(m.parameters(), lr=1e-4)) for m in (plain.train(), attentive.train())]
+    measured = ratio(lambda: step(*pairs[1]), lambda: step(*pairs[0]), seconds)
+    plain.eval(), attentive.eval()
+    return measured
+
+
+def share_of_the_map(attention: nn.Module, features: Tensor, seconds: float) -> Ratio:
+    """Time from five numbers to the map, over the time of the whole module."""
+    with torch.inference_mode():
+        gaze, size = attention.look(features), features.shape[2:]
+        return ratio(
+            lambda: RectangleGaze.draw(gaze.center, gaze.extent, gaze.angle, size), lambda: attention(features), seconds
+        )
+
+
+def measure(size: int, batches: list[int], compiled: bool, seconds: float) -> list[Row]:
+    torch.manual_seed(0)
+    plain = timm.create_model(MODEL, num_classes=37).eval()
+    attentive = fv.attach(copy.deepcopy(plain), LAYER, fv.RectangularAttention)
+    rows = []
+    for batch in batches:
+        images = torch.rand(batch, 3, size, size)
+        rows.append(Row(f"latency, eager, batch {batch}", latency(plain, attentive, images, seconds), LATENCY))
+        if compiled:
+            pair = torch.compile(plain, dynamic=False), torch.compile(attentive, dynamic=False)
+            rows.append(Row(f"latency, compiled, batch {batch}", latency(*pair, images, seconds), LATENCY))
+            torch.compiler.reset()
+    for batch in batches:
+        features = torch.rand(batch, 960, -(-size // 32), -(-size // 32))
+        (attention,) = (m for m in attentive.modules() if isinstance(m, fv.RectangularAttention))
+        share = share_of_the_map(attention, features, min(seconds, 5))
+        rows.append(Row(f"the map's share of the module, eager, batch {batch}", share, SHARE))
+    images = torch.rand(batches[-1], 3, size, size)
+    rows.append(Row(f"training step, batch {batches[-1]}", training_step(plain, attentive, images, seconds), TRAINING))
+    return rows
+
+
+def table(rows: list[Row], size: int, command: str) -> str:
+    lines = [
+        "# What rectangular attention costs",
+        "",
+        f"`{MODEL}` at {size} px with `RectangularAttention` behind `{LAYER}`, over the same network without it.",
+        "The two run by turns; a ratio is the median over neighbouring runs, and its quartiles show the machine's noise.",
+        "",
+        "| what | ratio | quartiles | at most | holds | with (ms) | reference (ms) | pairs |",
+        "|---|---:|---:|---:|---|---:|---:|---:|",
+    ]
+    for row in rows:
+        r = row.measured
+        numbers = f"{r.value:.3f} | {r.low:.3f} to {r.high:.3f} | {row.bound} | {'yes' if row.holds else 'no'}"
+        lines.append(
+            f"| {row.what} | {numbers} | {1e3 * r.seconds:.3f} | {1e3 * r.reference_seconds:.3f} | {r.pairs} |"
+        )
+    date = datetime.date.today().isoformat()
+    return "\n".join([*lines, "", f"{date}, {machine()}: `{command}`", ""])
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, help="a Markdown file for the table")
+    parser.add_argument("--size", type=int, default=224, help="pixels on a side")
+    parser.add_argument("--batches", type=int, nargs="+", default=[1, 32])
+    parser.add_argument("--seconds", type=float, default=30, help="for each measurement")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--no-compile", action="store_true", help="leave out the compiled models")
+    given = sys.argv[1:] if arguments is None else arguments
+    options = parser.parse_args(given)
+    torch.set_num_threads(options.threads)
+    rows = measure(options.size, options.batches, not options.no_compile, options.seconds)
+    text = table(rows, options.size, " ".join(["python benchmarks/cost.py", *given]))
+    print(text)
+    if options.out:
+        options.out.parent.mkdir(parents=True, exist_ok=True)
+        options.out.write_text(text)
+    return 0 if all(row.holds for row in rows) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

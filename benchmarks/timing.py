@@ -1,0 +1,58 @@
+"""Times as ratios of two things that run by turns, so that a busy machine slows both alike."""
+
+import gc
+import platform
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """The median of the ratios of neighbouring runs, its quartiles, and the median seconds of both."""
+
+    value: float
+    low: float
+    high: float
+    seconds: float
+    reference_seconds: float
+    pairs: int
+
+
+def ratio(run: Callable[[], object], reference: Callable[[], object], seconds: float, at_least: int = 7) -> Ratio:
+    """The time of `run` over that of `reference`: pairs for `seconds`, every other one the other way round."""
+    for warm_up in (run, reference, run, reference):
+        warm_up()
+    ours: list[float] = []
+    theirs: list[float] = []
+    gc.collect()
+    gc.disable()
+    try:
+        end = time.perf_counter() + seconds
+        while len(ours) < at_least or time.perf_counter() < end:
+            if len(ours) % 2:
+                ours.append(_time(run))
+                theirs.append(_time(reference))
+            else:
+                theirs.append(_time(reference))
+                ours.append(_time(run))
+    finally:
+        gc.enable()
+    ratios = sorted(a / b for a, b in zip(ours, theirs, strict=True))
+    low, middle, high = statistics.quantiles(ratios, n=4)
+    return Ratio(middle, low, high, statistics.median(ours), statistics.median(theirs), len(ratios))
+
+
+def _time(run: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    run()
+    return time.perf_counter() - start
+
+
+def machine() -> str:
+    """What the numbers depend on, in words."""
+    versions = f"torch {torch.__version__}, Python {platform.python_version()}"
+    return f"{platform.machine()} CPU, {torch.get_num_threads()} threads, {versions}"
