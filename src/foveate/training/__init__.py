@@ -1,0 +1,1 @@
+"""Training: the Lightning module and data, objectives, and the comparison of attentions."""

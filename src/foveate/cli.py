@@ -1,0 +1,194 @@
+"""The command line: parses, calls, prints. Exit status 0; 2 for a usage error, 1 for a failure, 130 on Ctrl-C."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NoReturn, TypeVar
+
+T = TypeVar("T")
+
+
+def main(argv: Sequence[str] | None = None) -> NoReturn:
+    """Run the command and leave with its exit status."""
+    sys.exit(run(sys.argv[1:] if argv is None else argv))
+
+
+def run(argv: Sequence[str]) -> int:
+    """Run the command; errors become a line on standard error and an exit status."""
+    try:
+        if argv[:1] == ["train"]:  # its options come from the signatures of the module, the data and the trainer
+            return _train(argv[1:])
+        arguments = _parser().parse_args(argv)
+        status: int = arguments.command(arguments)
+        return status
+    except KeyboardInterrupt:
+        print("\nfoveate: stopped; the same command with --resume goes on from here", file=sys.stderr)
+        return 130
+    except UsageError as error:
+        print(f"foveate: error: {error}", file=sys.stderr)
+        return 2
+    except Exception as error:
+        if os.environ.get("FOVEATE_DEBUG"):
+            traceback.print_exc()
+        text = " ".join(str(error.args[0] if isinstance(error, KeyError) and error.args else error).split())
+        print(f"foveate: error: {text or type(error).__name__}", file=sys.stderr)
+        if not isinstance(error, ValueError | OSError | ImportError | KeyError):
+            print(f"foveate: ({type(error).__name__}; FOVEATE_DEBUG=1 shows where it came from)", file=sys.stderr)
+        return 1
+
+
+class UsageError(ValueError):
+    """The words of a command cannot be what was meant."""
+
+
+def _parser() -> argparse.ArgumentParser:
+    from foveate import __version__
+
+    parser = argparse.ArgumentParser(
+        prog="foveate", description="Spatial attention for vision models: compare, train, look, evaluate."
+    )
+    parser.add_argument("--version", action="version", version=f"foveate {__version__}")
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    _add_compare(commands.add_parser("compare", help="train one backbone with each attention; a table and a report"))
+    commands.add_parser("train", help="train one experiment from a YAML file", add_help=False)
+    _add_look(commands.add_parser("look", help="draw where a trained network looks on your images"))
+    _add_evaluate(commands.add_parser("evaluate", help="measure a trained network and its attention on a data set"))
+    return parser
+
+
+def _add_compare(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Train the same backbone with each attention on the same data and seeds. Writes DIR/table.csv and a "
+        "self-contained DIR/report.html. Without arguments it uses the built-in scenes and takes a few minutes."
+    )
+    parser.formatter_class = argparse.ArgumentDefaultsHelpFormatter
+    parser.add_argument("--out", type=Path, default=Path("runs/compare"), metavar="DIR", help="folder for all results")
+    parser.add_argument("--resume", action="store_true", help="go on with the comparison that --out holds")
+    parser.add_argument("--data", default="scenes", help="scenes, a data set's name, or an image folder")
+    parser.add_argument("--root", help="where data sets are kept")
+    parser.add_argument("--backbone", default="tiny", help="tiny, or the name of any timm model")
+    parser.add_argument("--weights", help="of the backbone: 'pretrained', or a safetensors file")
+    parser.add_argument("--freeze", type=_list(str), default=(), metavar="LAYER,…", help="layers that do not learn")
+    parser.add_argument("--hidden", type=int, default=0, help="width of a hidden layer before the logits")
+    parser.add_argument("--attention", type=_list(str), metavar="A,B,…", help=f"of: {', '.join(_attention_names())}")
+    parser.add_argument("--where", type=_list(str), default=(), metavar="LAYER,…", help="layers to attend after")
+    parser.add_argument("--epochs", type=int, help="passes over the images")
+    parser.add_argument("--seeds", type=_list(int), metavar="0,1,…", help="each draws its split, weights and order")
+    parser.add_argument("--size", type=int, help="side of the square that images are resized to")
+    parser.add_argument("--batch-size", type=int, help="images in a batch")
+    parser.add_argument("--lr", type=float, help="learning rate")
+    parser.add_argument("--ratio", type=float, help="share of the images to train on, by class")
+    parser.add_argument("--augment", action=argparse.BooleanOptionalAction, help="ColorJitter and RandomPerspective")
+    parser.add_argument("--workers", type=int, default=0, help="processes that load images")
+    parser.add_argument("--precision", choices=("32-true", "bf16-mixed", "16-mixed"), help="of the training")
+    parser.add_argument("--count", type=int, help="how many scenes to train on")
+    parser.set_defaults(command=_compare)
+
+
+def _compare(arguments: argparse.Namespace) -> int:
+    from foveate.training import compare, comparison_report
+
+    given = {
+        name: value
+        for name, value in vars(arguments).items()
+        if name not in ("command", "out", "resume", "attention") and value is not None
+    }
+    if arguments.attention is not None:
+        given["attentions"] = arguments.attention
+    settings = _checked(lambda: compare.Settings(**given))
+    table = compare.compare(settings, arguments.out, arguments.resume)
+    comparison_report.show(table)
+    print(f"{arguments.out / compare.TABLE}\n{arguments.out / compare.REPORT}")
+    return 0
+
+
+def _train(argv: Sequence[str]) -> int:
+    from foveate.training.train import train
+
+    print(train(argv))
+    return 0
+
+
+def _add_look(parser: argparse.ArgumentParser) -> None:
+    parser.description = "Draw where a trained network looks, on images or a folder of them, as PNG files."
+    parser.formatter_class = argparse.ArgumentDefaultsHelpFormatter
+    parser.add_argument("images", nargs="+", type=Path, metavar="IMAGE", help="image files, or folders of them")
+    parser.add_argument("--checkpoint", required=True, type=Path, help="a network that `train` or `compare` saved")
+    parser.add_argument("--out", type=Path, default=Path("look"), metavar="DIR", help="folder for the figures")
+    parser.add_argument(
+        "--how", default="overlay+outline", help="overlay, outline, contour, spotlight, or a sum of them"
+    )
+    parser.add_argument(
+        "--sort", metavar="PARAMETER", help="first and last images by it: center.col, extent.row, angle, …"
+    )
+    parser.add_argument(
+        "--moves", type=int, metavar="N", help="turn, shift and scale each image in N steps, as animation too"
+    )
+    parser.set_defaults(command=_look)
+
+
+def _look(arguments: argparse.Namespace) -> int:
+    from foveate.figures.look import look
+
+    for path in look(
+        arguments.images, arguments.checkpoint, arguments.out, arguments.how, arguments.sort, arguments.moves
+    ):
+        print(path)
+    return 0
+
+
+def _add_evaluate(parser: argparse.ArgumentParser) -> None:
+    parser.description = "Measure a trained network: accuracy, and where and how its attention looks."
+    parser.formatter_class = argparse.ArgumentDefaultsHelpFormatter
+    parser.add_argument("--checkpoint", required=True, type=Path, help="a network that `train` or `compare` saved")
+    parser.add_argument("--data", default="scenes", help="scenes, a data set's name, or an image folder")
+    parser.add_argument("--root", help="where data sets are kept")
+    parser.add_argument("--ratio", type=float, help="measure on what a split at this ratio leaves for validation")
+    parser.add_argument("--split-seed", type=int, default=0, help="which split")
+    parser.add_argument("--batch-size", type=int, default=32, help="images in a batch")
+    parser.set_defaults(command=_evaluate)
+
+
+def _evaluate(arguments: argparse.Namespace) -> int:
+    from foveate.training.evaluate import evaluate_checkpoint
+
+    values = evaluate_checkpoint(
+        arguments.checkpoint,
+        arguments.data,
+        root=arguments.root,
+        ratio=arguments.ratio,
+        split_seed=arguments.split_seed,
+        batch_size=arguments.batch_size,
+    )
+    for name, value in values.items():
+        print(f"{name:20} {value:.4f}")
+    return 0
+
+
+def _list(of: Callable[[str], T]) -> Callable[[str], tuple[T, ...]]:
+    """A parser of values between commas."""
+
+    def parse(text: str) -> tuple[T, ...]:
+        return tuple(of(part.strip()) for part in text.split(",") if part.strip())
+
+    parse.__name__ = f"list of {of.__name__}"
+    return parse
+
+
+def _attention_names() -> list[str]:
+    from foveate.models import registry
+
+    return registry.names()
+
+
+def _checked(make: Callable[[], T]) -> T:
+    """What is wrong with a command's words is a usage error."""
+    try:
+        return make()
+    except ValueError as error:
+        raise UsageError(str(error)) from error

@@ -1,0 +1,104 @@
+"""Every attention that has a name: what takes part in `foveate compare` and what a checkpoint may ask for.
+
+A new mechanism takes part by one `register` below.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from torch import nn
+
+from foveate.attach import attach
+from foveate.attention import CBAMAttention, PositionwiseAttention, RectangularAttention
+
+Put = Callable[[nn.Module, Sequence[str], Mapping[str, Any]], nn.Module]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A named attention.
+
+    Attributes:
+        name: as on the command line and in tables.
+        summary: half a line for help texts and reports.
+        put: takes a backbone, the layers to attend after and options, and returns the attended network.
+        equivariance: the default weight λ of the equivariance term when it is trained.
+    """
+
+    name: str
+    summary: str
+    put: Put
+    equivariance: float = 0.0
+
+
+_ENTRIES: dict[str, Entry] = {}
+
+
+def register(entry: Entry) -> Entry:
+    """Give an attention its name; a name is given once.
+
+    >>> register(Entry("mine", "an attention of my own", attaching(PositionwiseAttention))).name   # doctest: +SKIP
+    'mine'
+    """
+    if entry.name in _ENTRIES:
+        raise ValueError(f"an attention named {entry.name!r} is registered already")
+    _ENTRIES[entry.name] = entry
+    return entry
+
+
+def entry(name: str) -> Entry:
+    """The attention of that name; an unknown name says the near ones.
+
+    >>> entry("rectangular").summary
+    'one soft rotated rectangle'
+    """
+    if name not in _ENTRIES:
+        near = difflib.get_close_matches(name, _ENTRIES, n=3)
+        hint = f"did you mean {' or '.join(map(repr, near))}?" if near else f"there are: {', '.join(_ENTRIES)}"
+        raise ValueError(f"no attention is named {name!r}; {hint}")
+    return _ENTRIES[name]
+
+
+def names() -> list[str]:
+    """All names, in the order of tables."""
+    return list(_ENTRIES)
+
+
+def attaching(attention: type[nn.Module], **defaults: Any) -> Put:
+    """The way most attentions are put into a backbone: `foveate.attach`, with these options unless others are given."""
+    return partial(_attach, attention, defaults)
+
+
+def _attach(
+    attention: type[nn.Module],
+    defaults: Mapping[str, Any],
+    model: nn.Module,
+    where: Sequence[str],
+    options: Mapping[str, Any],
+) -> nn.Module:
+    return attach(model, where, attention, **{**defaults, **options})
+
+
+def _nothing(model: nn.Module, where: Sequence[str], options: Mapping[str, Any]) -> nn.Module:
+    return model
+
+
+register(Entry("none", "the backbone as it is", _nothing))
+register(Entry("positionwise", "a value for each position by itself", attaching(PositionwiseAttention)))
+register(Entry("cbam", "CBAM's spatial attention", attaching(CBAMAttention)))
+register(Entry("rectangular", "one soft rotated rectangle", attaching(RectangularAttention)))
+register(
+    Entry(
+        "rectangular-equivariant",
+        "one rectangle, trained to move with the image",
+        attaching(RectangularAttention),
+        equivariance=0.1,
+    )
+)
+register(Entry("ellipse", "one soft rotated ellipse", attaching(RectangularAttention, shape="ellipse")))
+register(Entry("rectangles-3", "three rectangles united", attaching(RectangularAttention, count=3)))

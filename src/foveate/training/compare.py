@@ -1,0 +1,203 @@
+"""compare: the same backbone with each attention, on the same data and seeds; a table and a report of what came out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import pandas as pd
+import torch
+from lightning.pytorch import Trainer
+
+from foveate import models
+from foveate.files import writing
+from foveate.metrics.cost import latency_ratio
+from foveate.training import comparison_report
+from foveate.training.data import Images
+from foveate.training.evaluate import evaluate
+from foveate.training.fitting import DEFAULTS, fit, quiet
+from foveate.training.keep import NETWORK
+from foveate.training.module import Classifier
+from foveate.training.progress import Bar, console, progress_bars
+
+DEFAULT = ("none", "positionwise", "cbam", "rectangular", "rectangular-equivariant")
+RESULT, SETTINGS, TABLE, REPORT = "result.json", "settings.json", "table.csv", "report.html"
+
+
+class CompareError(ValueError):
+    """A comparison cannot be made as it was asked for."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """All that the numbers of a comparison depend on.
+
+    Attributes:
+        data: the name of a data set, or an image folder.
+        root: where data sets are kept.
+        backbone: "tiny", or the name of any timm model.
+        attentions: registered names, compared in this order.
+        where: layers to attend after; empty means the backbone's last feature map.
+        weights: of the backbone: None, "pretrained", or the path of a safetensors file.
+        freeze: layers of the backbone that do not learn.
+        hidden: width of a hidden layer before the logits; 0 for none.
+        epochs, seeds, size, batch_size, lr: of the training; each seed draws its own split, weights and order.
+        ratio: share of the images to train on, where the data bring no split of their own.
+        augment: ColorJitter and RandomPerspective.
+        count: of scenes, where they are the data.
+        workers: processes that load images.
+        precision: of the training, in Lightning's words.
+    """
+
+    data: str = "scenes"
+    root: str | None = None
+    backbone: str = "tiny"
+    attentions: Sequence[str] = DEFAULT
+    where: Sequence[str] = ()
+    weights: str | None = None
+    freeze: Sequence[str] = ()
+    hidden: int = 0
+    epochs: int = 8
+    seeds: Sequence[int] = (0,)
+    size: int = 64
+    batch_size: int = 32
+    lr: float = 2e-3
+    ratio: float | None = None
+    augment: bool = False
+    count: int | None = None
+    workers: int = 0
+    precision: Literal["32-true", "bf16-mixed", "16-mixed"] = "32-true"
+
+    def images(self, seed: int) -> Images:
+        """The data of the runs with that seed."""
+        return Images(
+            self.data,
+            root=self.root,
+            ratio=self.ratio,
+            split_seed=seed,
+            size=self.size,
+            batch_size=self.batch_size,
+            workers=self.workers,
+            augment=self.augment,
+            seed=seed,
+            count=self.count,
+            backbone=self.backbone,
+        )
+
+    def __post_init__(self) -> None:
+        for name in self.attentions:
+            models.entry(name)
+        if not self.attentions or not self.seeds:
+            raise CompareError("a comparison needs at least one attention and one seed")
+        for name in ("epochs", "size", "batch_size", "lr"):
+            if not getattr(self, name) > 0:
+                raise CompareError(f"{name} must be positive, not {getattr(self, name)}")
+
+
+@dataclass(frozen=True)
+class Run:
+    """One attention with one seed, and the folder that holds what came out of it."""
+
+    attention: str
+    seed: int
+    folder: Path
+
+    @property
+    def name(self) -> str:
+        """As progress bars call it."""
+        return f"{self.attention}, seed {self.seed}"
+
+    @property
+    def result(self) -> dict[str, float] | None:
+        """Its final numbers, once it is over."""
+        path = self.folder / RESULT
+        return json.loads(path.read_text()) if path.is_file() else None
+
+
+def compare(settings: Settings, out: Path, resume: bool = False) -> pd.DataFrame:
+    """Train and evaluate every attention with every seed, and write `table.csv` and `report.html` into `out`.
+
+    A comparison that was interrupted goes on with `resume`, and ends in the numbers that it would have had.
+    """
+    _claim(settings, out, resume)
+    runs = [Run(a, seed, out / "runs" / f"{a}-seed{seed}") for seed in settings.seeds for a in settings.attentions]
+    with progress_bars() as progress:
+        overall = progress.add_task("all runs", total=len(runs), note="")
+        for run in runs:
+            if run.result is None:
+                _run(settings, run, Bar(progress, run.name))
+            progress.advance(overall)
+            console.print(f"{run.name}: accuracy {(run.result or {})['accuracy']:.1%}")
+    table = tabulate(settings, runs)
+    with writing(out / TABLE) as beside:
+        table.to_csv(beside, index=False)
+    comparison_report.write(settings, runs, table, out / REPORT)
+    return table
+
+
+def _run(settings: Settings, run: Run, bar: Bar) -> None:
+    """Train and evaluate one attention with one seed."""
+    data = settings.images(run.seed)
+    model = Classifier(
+        data.class_names,
+        settings.backbone,
+        run.attention,
+        settings.where,
+        hidden=settings.hidden,
+        weights=settings.weights,
+        freeze=settings.freeze,
+        lr=settings.lr,
+        schedule="cosine",
+        seed=run.seed,
+    )
+    with quiet():
+        trainer = Trainer(
+            max_epochs=settings.epochs,
+            precision=settings.precision,
+            callbacks=[bar],
+            enable_progress_bar=False,
+            **DEFAULTS,
+        )
+    fit(trainer, model, data, run.folder)
+    result = evaluate(model.network, data.val_dataloader(), len(data.class_names), run.seed)
+    with writing(run.folder / RESULT) as beside:
+        beside.write_text(json.dumps(result, indent=2))
+
+
+def tabulate(settings: Settings, runs: Sequence[Run]) -> pd.DataFrame:
+    """A row for each attention: mean and standard deviation over seeds, added parameters, latency over the first row's."""
+    frame = pd.DataFrame([{"attention": run.attention, **(run.result or {})} for run in runs])
+    grouped = frame.groupby("attention", sort=False)
+    table = grouped.mean()
+    spread = grouped.std(ddof=1).add_suffix("_std")
+    plain = models.build(_recipe(settings, runs[0], "none"))
+    images = torch.zeros(8, 3, settings.size, settings.size)
+    for name in table.index:
+        model = models.build(_recipe(settings, runs[0], name))
+        table.loc[name, "added_parameters"] = models.parameter_count(model) - models.parameter_count(plain)
+        table.loc[name, "latency_ratio"] = latency_ratio(model, plain, images)
+    return table.join(spread.dropna(axis=1, how="all")).reset_index()
+
+
+def _claim(settings: Settings, out: Path, resume: bool) -> None:
+    """Make the folder this comparison's, or refuse."""
+    path = out / SETTINGS
+    ours = json.loads(json.dumps(asdict(settings)))
+    if path.is_file():
+        if not resume:
+            raise CompareError(f"{out} holds a comparison already: pass --resume to go on with it, or another --out")
+        theirs = json.loads(path.read_text())
+        other = [name for name in ours if ours[name] != theirs.get(name)]
+        if other:
+            what = ", ".join(f"{name} ({theirs.get(name)!r}, now {ours[name]!r})" for name in other)
+            raise CompareError(f"{out} holds a comparison with other settings: {what}")
+    with writing(path) as beside:
+        beside.write_text(json.dumps(ours, indent=2))
+
+
+def _recipe(settings: Settings, run: Run, attention: str) -> models.Recipe:
+    recipe: Any = models.load(run.folder / NETWORK).recipe
+    return replace(recipe, attention=attention)

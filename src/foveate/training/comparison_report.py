@@ -1,0 +1,140 @@
+"""The pages of a comparison: its table on the terminal, and report.html with curves and what each attention looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+import torch
+from rich.table import Table
+
+from foveate import models
+from foveate.data import Item
+from foveate.figures import Column, Gallery, Report, write_report
+from foveate.gaze import Gaze, watch
+from foveate.training.data import Images
+from foveate.training.keep import HISTORY, NETWORK
+from foveate.training.progress import console
+
+if TYPE_CHECKING:
+    from foveate.training.compare import Run, Settings
+
+COLUMNS = (
+    Column(
+        "accuracy", "accuracy", "%", "higher", 1, "share of the validation images named rightly, after the last epoch"
+    ),
+    Column("fitting_rate", "fitting rate", "%", "higher", 1, "overlap of where it looked with the object: IoU"),
+    Column("catching_rate", "catching rate", "", "higher", 2, "agreement of map and mask pixel by pixel, from −1 to 1"),
+    Column("pointing_accuracy", "pointing", "%", "higher", 1, "how often the map's maximum lies on the object"),
+    Column("attention_inside", "inside", "%", "higher", 1, "share of the attention that lies on the object"),
+    Column("equivariance_error", "equivariance error", "", "lower", 3, "how far the map fails to move with the image"),
+    Column("smoothness", "total variation", "", None, 2, "of the map: low is smooth"),
+    Column("entropy", "entropy", "", None, 2, "of the map, 1 where it looks everywhere alike"),
+    Column("added_parameters", "added parameters", "", None, 0, "what the attention learns, in numbers"),
+    Column("latency_ratio", "latency", "×", "lower", 2, "time of a forward pass over that of the plain backbone"),
+)
+SHOWN = 8  # images in the gallery
+
+
+def show(table: pd.DataFrame) -> None:
+    """Print the table."""
+    columns = [column for column in COLUMNS if column.name in table]
+    view = Table(box=None, header_style="bold")
+    view.add_column("attention")
+    for column in columns:
+        view.add_column(column.title + (f" [{column.unit}]" if column.unit else ""), justify="right")
+    for _, row in table.iterrows():
+        view.add_row(str(row["attention"]), *(_cell(row, column) for column in columns))
+    console.print(view)
+
+
+def _cell(row: pd.Series[Any], column: Column) -> str:
+    value, spread = row[column.name], row.get(f"{column.name}_std", float("nan"))
+    if pd.isna(value):
+        return "–"
+    scale = 100 if column.unit == "%" else 1
+    text = f"{value * scale:,.{column.digits}f}"
+    return text if pd.isna(spread) else f"{text} ± {spread * scale:.{column.digits}f}"
+
+
+def write(settings: Settings, runs: Sequence[Run], table: pd.DataFrame, path: Path) -> None:
+    """Write report.html."""
+    first = [run for run in runs if run.seed == settings.seeds[0]]
+    report = Report(
+        title=f"{settings.backbone} on {settings.data}",
+        summary=(
+            f"One backbone, {len(settings.attentions)} ways of attending, the same data and seeds. "
+            "What an attention looked at was never told to it: masks are used to measure, not to train."
+        ),
+        columns=[column for column in COLUMNS if column.name in table],
+        rows=_rows(runs, table),
+        curves=_curves(runs),
+        galleries=[_gallery(settings, first)],
+        settings={
+            name: ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+            for name, value in vars(settings).items()
+            if value not in (None, (), [])
+        },
+        notes=[
+            "Mean ± standard deviation over the seeds, each with weights, order and split of its own.",
+            f"Latency: batch of 8 on {torch.get_num_threads()} CPU threads, measured by turns with the plain backbone.",
+        ],
+    )
+    write_report(path, report)
+
+
+def _rows(runs: Sequence[Run], table: pd.DataFrame) -> Mapping[str, Mapping[str, Sequence[float]]]:
+    rows: dict[str, dict[str, list[float]]] = {}
+    for run in runs:
+        row = rows.setdefault(run.attention, {})
+        for name, value in (run.result or {}).items():
+            row.setdefault(name, []).append(value)
+    for _, line in table.iterrows():
+        for name in ("added_parameters", "latency_ratio"):
+            rows[line["attention"]][name] = [line[name]]
+    for row in rows.values():
+        for column in COLUMNS:
+            if column.unit == "%" and column.name in row:
+                row[column.name] = [100 * value for value in row[column.name]]
+    return rows
+
+
+def _curves(runs: Sequence[Run]) -> dict[str, dict[int, dict[int, float]]]:
+    curves: dict[str, dict[int, dict[int, float]]] = {}
+    for run in runs:
+        history = pd.read_csv(run.folder / HISTORY)
+        values = dict(zip(history["epoch"].astype(int) + 1, history["val_accuracy"], strict=True))
+        curves.setdefault(run.attention, {})[run.seed] = values
+    return curves
+
+
+def _gallery(settings: Settings, runs: Sequence[Run]) -> Gallery:
+    """The same validation images, spread over the classes, under each attention."""
+    data = settings.images(settings.seeds[0])
+    items = _spread(data)
+    images = torch.stack([data.preprocess(item.image) for item in items])
+    gazes: dict[str, Gaze] = {}
+    predictions: dict[str, list[str]] = {}
+    for run in runs:
+        model = models.load(run.folder / NETWORK)
+        with watch(model) as seen, torch.no_grad():
+            chosen = model(images).argmax(1).tolist()
+        predictions[run.attention] = [data.class_names[label] for label in chosen]
+        if seen:
+            gazes[run.attention] = list(seen.values())[-1]
+    masks = [item.mask for item in items if "mask" in item]
+    return Gallery(
+        data.preprocess.unnormalise(images),
+        gazes,
+        labels=[data.class_names[item.label] for item in items],
+        predictions=predictions,
+        masks=masks if len(masks) == len(items) else None,
+    )
+
+
+def _spread(data: Images) -> list[Item]:
+    """Some validation items, of as many classes as can be."""
+    step = max(1, len(data.val_items) // SHOWN)
+    return [data.val_items[index] for index in range(0, step * SHOWN, step)][: len(data.val_items)]

@@ -1,0 +1,130 @@
+"""Images: the Lightning data module over any data set that the data room opens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+
+import torch
+from lightning.pytorch import LightningDataModule
+from torch.utils.data import DataLoader, Dataset, Sampler
+
+from foveate import models
+from foveate.data import ImageSet, Item
+from foveate.data.catalogue import open_split
+from foveate.data.transforms import Augmented, InMemory, Prepared, Preprocess, training_transform
+
+
+class Images(LightningDataModule):
+    """Images to train on and to validate on, prepared for a network.
+
+    Args:
+        data: the name of a data set ("scenes", "oxford-iiit-pet", "cifar10", …) or an image folder.
+        root: where data sets are kept.
+        download: fetch a data set that is not there.
+        ratio: the share of the training images to train on, the others being for validation, drawn by class; nothing
+            means the data set's own test split, or 0.8 where it has none.
+        split_seed: which of the random splits.
+        size: side of the square that images are resized to.
+        batch_size: over all processes together.
+        workers: processes that load images.
+        augment: ColorJitter and RandomPerspective (rectangular App. G), for photographs.
+        backbone: the network they are for, whose normalisation is used; filled in from the model.
+        seed: what is random in the order and the augmentation follows it, the epoch and the image.
+        count: of scenes, where the data are scenes.
+        cache: decode and resize each image once, and keep it in memory.
+    """
+
+    def __init__(
+        self,
+        data: str = "scenes",
+        root: str | None = None,
+        download: bool = False,
+        ratio: float | None = None,
+        split_seed: int = 0,
+        size: int = 64,
+        batch_size: int = 32,
+        workers: int = 0,
+        augment: bool = False,
+        backbone: str = "tiny",
+        seed: int = 0,
+        count: int | None = None,
+        cache: bool = True,
+    ) -> None:
+        super().__init__()
+        self.batch_size, self.workers, self.seed = batch_size, workers, seed
+        self.preprocess = Preprocess(size, *models.normalisation(backbone))
+        options = {"size": size, **({} if count is None else {"count": count})} if data == "scenes" else {}
+        training, validation = open_split(data, ratio, split_seed, root=root, download=download, masks=True, **options)
+        self.class_names = list(training.classes)
+        keep = partial(InMemory, size=size) if cache else _as_it_is
+        self.val_items = keep(validation)
+        transform = training_transform(self.preprocess) if augment else self.preprocess
+        self.train_items = Augmented(keep(training), transform, seed)
+
+    def train_dataloader(self) -> DataLoader[Item]:
+        """Batches of `image` and `label`, shuffled."""
+        return self._loader(self.train_items, shuffle=True)
+
+    def val_dataloader(self) -> DataLoader[Item]:
+        """Batches with all that is known of the images, masks too; `counts` is false for what fills a share up."""
+        return self._loader(Prepared(self.val_items, self.preprocess), shuffle=False)
+
+    def _loader(self, items: ImageSet, shuffle: bool) -> DataLoader[Item]:
+        trainer = self.trainer
+        world, rank = (trainer.world_size, trainer.global_rank) if trainer else (1, 0)
+        if self.batch_size % world:
+            raise ValueError(f"a batch of {self.batch_size} images cannot be shared by {world} processes")
+        epoch = (lambda: trainer.current_epoch) if trainer else (lambda: 0)
+        return DataLoader(
+            Dealt(items),
+            self.batch_size // world,
+            sampler=Deal(len(items), self.seed if shuffle else None, epoch, world, rank),
+            num_workers=self.workers,
+            persistent_workers=False,
+            drop_last=shuffle and len(items) >= self.batch_size,
+        )
+
+
+class Dealt(Dataset[Item]):
+    """Items at the indices that `Deal` deals: (epoch, position, counts)."""
+
+    def __init__(self, items: ImageSet) -> None:
+        self.items = items
+
+    def __getitem__(self, index: tuple[int, int, bool]) -> Item:
+        epoch, position, counts = index
+        if isinstance(self.items, Augmented):
+            self.items.set_epoch(epoch)
+        return self.items[position].but(counts=counts)
+
+
+class Deal(Sampler[tuple[int, int, bool]]):
+    """Deals positions to processes like cards, so that all of them together see the batches that one alone would see.
+
+    Args:
+        count: how many items there are.
+        seed: of the shuffling, which also follows the epoch; None keeps their order.
+        epoch: tells which epoch it is.
+        world: how many processes.
+        rank: which of them.
+    """
+
+    def __init__(self, count: int, seed: int | None, epoch: Callable[[], int], world: int = 1, rank: int = 0) -> None:
+        self.count, self.seed, self.epoch, self.world, self.rank = count, seed, epoch, world, rank
+
+    def __len__(self) -> int:
+        return -(-self.count // self.world)
+
+    def __iter__(self) -> Iterator[tuple[int, int, bool]]:
+        epoch = self.epoch()
+        order = list(range(self.count))
+        if self.seed is not None:
+            generator = torch.Generator().manual_seed(hash((self.seed, epoch)) % 2**63)
+            order = torch.randperm(self.count, generator=generator).tolist()
+        for place in range(self.rank, len(self) * self.world, self.world):
+            yield epoch, order[place % self.count], place < self.count
+
+
+def _as_it_is(items: ImageSet) -> ImageSet:
+    return items

@@ -1,0 +1,51 @@
+"""How good a trained network is, and how good its attention."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+from torch import nn
+from torchmetrics.classification import MulticlassAccuracy
+
+from foveate.gaze import watch
+from foveate.geometry import random_similarity, warp
+from foveate.metrics import EquivarianceError, shape_metrics, where_metrics
+
+
+@torch.no_grad()
+def evaluate(model: nn.Module, batches: Iterable[Mapping[str, Any]], classes: int, seed: int = 0) -> dict[str, float]:
+    """Accuracy, and the metrics of the last gaze: where it looks (given masks), its shape, how it moves with the image.
+
+    Each batch has `image` and `label`, and `mask` where there is one. A network without attention has the accuracy alone.
+    """
+    device = next(model.parameters()).device
+    accuracy = MulticlassAccuracy(num_classes=classes, average="micro").to(device)
+    where, shape, equivariance = where_metrics().to(device), shape_metrics().to(device), EquivarianceError().to(device)
+    generator = torch.Generator().manual_seed(seed)
+    looked = masked = False
+    model.eval()
+    for batch in batches:
+        images, labels = batch["image"].to(device), batch["label"].to(device)
+        with watch(model) as gazes:
+            accuracy.update(model(images), labels)
+        if not gazes:
+            continue
+        looked = True
+        name, gaze = list(gazes.items())[-1]
+        shape.update(gaze)
+        if "mask" in batch:
+            masked = True
+            where.update(gaze, batch["mask"].to(device))
+        matrix = random_similarity(len(images), generator=generator).to(device)
+        with watch(model) as moved:
+            model(warp(images, matrix))
+        equivariance.update(gaze, moved[name], matrix)
+    values = {"accuracy": accuracy.compute()}
+    if masked:
+        values.update(where.compute())
+    if looked:
+        values.update(shape.compute())
+        values["equivariance_error"] = equivariance.compute()
+    return {name: float(value) for name, value in values.items()}

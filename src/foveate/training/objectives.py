@@ -1,0 +1,37 @@
+"""What is minimised: the task's loss, what the gazes ask for, and how far they fail to move with the image."""
+
+from collections.abc import Callable, Mapping
+
+import torch
+from torch import Tensor, nn
+
+from foveate.gaze import Gaze, watch
+from foveate.geometry import random_similarity, warp
+
+
+def penalties(gazes: Mapping[str, Gaze]) -> Tensor:
+    """The sum of the gazes' penalties, a scalar.
+
+    >>> penalties({"layer4": Gaze(torch.ones(2, 1, 3, 3))})
+    tensor(0.)
+    """
+    return sum((gaze.penalty for gaze in gazes.values()), torch.zeros(()))
+
+
+def equivariance_distance(
+    model: nn.Module,
+    images: Tensor,
+    gazes: Mapping[str, Gaze],
+    draw: Callable[[int], Tensor] = random_similarity,
+) -> Tensor:
+    """How far the gazes on randomly moved images are from the moved gazes, a scalar (rectangular IV-D).
+
+    Images and gazes are moved by one and the same matrix. `gazes` are those of the model on `images`, at the same layers;
+    with no gaze there is nothing to compare and the distance is zero.
+    """
+    if not gazes:
+        return images.new_zeros(())
+    matrix = draw(images.shape[0]).to(images)
+    with watch(model) as seen:
+        model(warp(images, matrix))
+    return torch.stack([gaze.move(matrix).distance(seen[name]).mean() for name, gaze in gazes.items()]).sum()

@@ -1,0 +1,77 @@
+"""train: one experiment from a YAML file, every value of which the command line may override."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
+
+from foveate.training.data import Images
+from foveate.training.fitting import DEFAULTS, fit, quiet
+from foveate.training.keep import BEST, CHECKPOINT
+from foveate.training.module import Classifier
+
+
+class Parser(LightningArgumentParser):
+    """A parser whose errors name the near key."""
+
+    def error(self, message: str, ex: Exception | None = None) -> NoReturn:
+        """End with exit status 2 and a short message."""
+        unknown = re.search(r"(?:Unrecognized arguments|Key|Option)[^'\"\w-]*['\"]?(?:--)?([\w.]+)", message)
+        if unknown:
+            keys = [key for action in self._actions for key in _spellings(action.dest)]
+            near = difflib.get_close_matches(unknown[1], keys, n=2)
+            if near:
+                message += f"; did you mean {' or '.join(near)}?"
+        self.exit(2, f"foveate train: error: {' '.join(message.split())}\n")
+        raise AssertionError("exit returns never")
+
+
+def _spellings(key: str) -> tuple[str, str]:
+    return key, key.rpartition(".")[2]
+
+
+class Command(LightningCLI):
+    """Lightning's command line over our module and data: `--model.…`, `--data.…`, `--trainer.…`, `--out`, `--resume`."""
+
+    def init_parser(self, **kwargs: Any) -> LightningArgumentParser:
+        """Ours, for the sake of its errors."""
+        parser = Parser(**kwargs)
+        parser.add_argument(
+            "-c", "--config", action="config", help="a YAML file of settings; may be given several times"
+        )
+        return parser
+
+    def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
+        """What the run leaves and where; what the model takes from the data."""
+        parser.add_argument("--out", type=Path, required=True, help="folder for the history, checkpoint and networks")
+        parser.add_argument("--resume", action="store_true", help="go on with the run that --out holds")
+        parser.link_arguments("data.class_names", "model.class_names", apply_on="instantiate")
+        parser.link_arguments("model.backbone", "data.backbone")
+        parser.link_arguments("data.seed", "model.seed")
+
+
+def train(arguments: Sequence[str]) -> Path:
+    """Train as the arguments say; the folder that holds what came out."""
+    with quiet():
+        command = Command(
+            Classifier,
+            Images,
+            run=False,
+            args=list(arguments),
+            seed_everything_default=0,
+            save_config_callback=None,
+            trainer_defaults=DEFAULTS,
+            parser_kwargs={"prog": "foveate train", "description": __doc__},
+        )
+    out: Path = command.config["out"]
+    if (out / CHECKPOINT).exists() and not command.config["resume"]:
+        raise ValueError(f"{out} holds a run already: pass --resume to go on with it, or another --out")
+    out.mkdir(parents=True, exist_ok=True)
+    command.parser.save(command.config, out / "config.yaml", skip_check=True, overwrite=True)
+    fit(command.trainer, command.model, command.datamodule, out)
+    return out / BEST
