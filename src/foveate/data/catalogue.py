@@ -160,6 +160,8 @@ def _torchvision(name: str, split: Split, root: Path, download: bool) -> ImageSe
         return _folder(root / name, split)
     if split == "all":
         return Joined([_torchvision(name, part, root, download) for part in ("train", "test")])
+    if name == "svhn":
+        require("scipy")  # its files are MATLAB's
     entry = TORCHVISION[name]
     kind = getattr(require("torchvision.datasets"), entry.kind)
     arguments = entry.train if split == "train" else entry.test

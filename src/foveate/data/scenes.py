@@ -1,7 +1,7 @@
 """Scenes: built-in images with one object that matters, whose place, size and angle are known exactly.
 
-The class of a scene is the shape with the light rim. Other shapes, with dark rims, lie around it, most of them of one
-wrong class: whoever counts shapes all over the image names that one.
+The class of a scene is the shape that is striped. Plain shapes lie around it, half of them of one wrong class: whoever
+counts shapes all over the image names that one.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import torch
@@ -54,7 +55,8 @@ FILLINGS = (
     )
     / 255
 )
-LIGHT_RIM = np.array([252, 247, 235], dtype=np.float32) / 255
+CREAM = (np.array([252, 247, 235]) / 255).astype(np.float32)
+PERIOD = 0.85  # of the stripes, in half-extents along either side
 RIM = 0.03  # width of a rim, as a share of the image
 DARK_RIMS = (0.4 * FILLINGS).astype(np.float32)  # a distractor's rim is a shade of its filling
 
@@ -101,7 +103,7 @@ class Scenes(ImageSet):
         size: int = 64,
         seed: int = 0,
         *,
-        distractors: int = 6,
+        distractors: int = 5,
         strength: float = 1.0,
         scale: tuple[float, float] = (0.13, 0.24),
         rotate: float | tuple[float, float] = math.pi,
@@ -138,11 +140,11 @@ class Scenes(ImageSet):
         image = _background(self.size, numbers)
         for other in self._others(thing, numbers):
             _draw(image, other, FILLINGS[other.color], DARK_RIMS[other.color], self.strength)
-        mask = _draw(image, thing, FILLINGS[thing.color], LIGHT_RIM)
+        mask = _draw_striped(image, thing, FILLINGS[thing.color], DARK_RIMS[thing.color])
         return Item(
             image=torch.from_numpy(image),
             label=thing.shape,
-            mask=torch.from_numpy(mask)[None],
+            mask=torch.from_numpy(mask),
             center=torch.tensor(thing.center),
             extent=torch.tensor(thing.extent),
             angle=torch.tensor(thing.angle),
@@ -206,6 +208,14 @@ def _textures(size: int) -> Floats:
     return textures
 
 
+@lru_cache(maxsize=1)
+def _stripes() -> Floats:
+    """Slanting stripes in [0, 1], on the cells of the tables of distances."""
+    axis = (np.arange(CELLS, dtype=np.float32) + 0.5) / CELLS * (2 * REACH)
+    stripes: Floats = (0.5 + 2 * np.sin((2 * math.pi / PERIOD) * (axis[:, None] + axis))).clip(0, 1)
+    return stripes
+
+
 def _background(size: int, numbers: Iterator[float]) -> Floats:
     """Three related colours (3, size, size), mixed by two pieces of texture."""
     low, middle, high = BACKGROUNDS[int(next(numbers) * len(BACKGROUNDS))][:, :, None, None]
@@ -220,40 +230,59 @@ def _background(size: int, numbers: Iterator[float]) -> Floats:
     return image
 
 
-def _draw(image: Floats, placed: Placed, filling: Floats, rim: Floats, opacity: float = 1.0) -> NDArray[np.bool_]:
-    """Draw a shape into image (3, size, size), with soft edges; return where it is, (size, size)."""
+def _draw(image: Floats, placed: Placed, filling: Floats, rim: Floats, opacity: float = 1.0) -> None:
+    """Draw a plain shape into image (3, size, size)."""
+    region, place = _region(image, placed)
+    cover, inside = _edges(placed, place, image.shape[1])
+    _blend(region, inside * (filling - rim)[:, None, None], rim, opacity * cover)
+
+
+def _draw_striped(image: Floats, placed: Placed, filling: Floats, rim: Floats) -> NDArray[np.bool_]:
+    """Draw the object into image (3, size, size); return where it is, (1, size, size)."""
+    mask = np.zeros((1, *image.shape[1:]), dtype=bool)
+    region, place = _region(image, placed)
+    cover, inside = _edges(placed, place, image.shape[1])
+    color = inside * (filling - rim)[:, None, None]
+    color += inside * _stripes().take(place) * (CREAM - filling)[:, None, None]
+    _blend(region, color, rim, cover)
+    _region(mask, placed)[0][:] = cover > 0.5
+    return mask
+
+
+def _region(image: NDArray[Any], placed: Placed) -> tuple[NDArray[Any], NDArray[np.intp]]:
+    """The part (C, h, w) of an image around a shape, and for each pixel (h, w) its place in the tables of distances."""
     size = image.shape[1]
     row, column = placed.center[0] * size - 0.5, placed.center[1] * size - 0.5  # in pixels from the first one's centre
     rows, columns = _reach(placed.extent, placed.angle)
     top, left = max(0, int(row - rows * size)), max(0, int(column - columns * size))
-    bottom, right = int(row + rows * size) + 2, int(column + columns * size) + 2
-    region = image[:, top:bottom, left:right]
+    bottom, right = min(size, int(row + rows * size) + 2), min(size, int(column + columns * size) + 2)
 
-    # Position in the shape's own frame, rectangular (3) with −α, in cells of the table of distances.
+    # Position in the shape's own frame, rectangular (3) with −α, in cells of the tables.
     cos, sin = math.cos(placed.angle), math.sin(placed.angle)
-    down = np.arange(top, top + region.shape[1], dtype=np.float32)[:, None] - np.float32(row)
-    across = np.arange(left, left + region.shape[2], dtype=np.float32) - np.float32(column)
     cells = CELLS / (2 * REACH * size)
-    per_row, per_column = cells / placed.extent[0], cells / placed.extent[1]
-    u = (cos * per_row * down + CELLS / 2) + sin * per_row * across
-    v = (-sin * per_column * down + CELLS / 2) + cos * per_column * across
-    np.clip(u, 0, CELLS - 1, out=u)
-    np.clip(v, 0, CELLS - 1, out=v)
-    place = u.astype(np.intp)
-    place *= CELLS
-    place += v.astype(np.intp)
-    pixels = size * math.sqrt(placed.extent[0] * placed.extent[1])
-    distance = distance_tables()[placed.shape].take(place)
-    distance *= pixels
+    along, across = cells / placed.extent[0], cells / placed.extent[1]
+    by_row = np.array([cos * along, -sin * across], dtype=np.float32)[:, None, None]
+    by_column = np.array([sin * along, cos * across], dtype=np.float32)[:, None, None]
+    down = by_row * np.arange(top - row, bottom - row - 0.5, dtype=np.float32)[:, None]
+    position = down + (by_column * np.arange(left - column, right - column - 0.5, dtype=np.float32) + CELLS / 2)
+    cell = position.clip(0, CELLS - 1, out=position).astype(np.intp)
+    place = cell[0] * CELLS
+    place += cell[1]
+    return image[:, top:bottom, left:right], place
 
-    width = max(1.2, RIM * size)
-    cover = np.clip(0.5 - distance, 0, 1)
-    inside = np.clip(0.5 - width - distance, 0, 1)
-    color = inside * (filling - rim)[:, None, None]
+
+def _edges(placed: Placed, place: NDArray[np.intp], size: int) -> Floats:
+    """How much of each pixel is in the shape, and how much of it inside the rim: (2, h, w) in [0, 1]."""
+    distance = distance_tables()[placed.shape].take(place)
+    distance *= size * math.sqrt(placed.extent[0] * placed.extent[1])  # from half-extents to pixels
+    levels: Floats = np.array([0.5, 0.5 - max(1.2, RIM * size)], dtype=np.float32)[:, None, None] - distance
+    levels.clip(0, 1, out=levels)
+    return levels
+
+
+def _blend(region: Floats, color: Floats, rim: Floats, cover: Floats) -> None:
+    """Put `color` (3, h, w) over the colour of the rim, and both over a region of the image, where `cover` says."""
     color += rim[:, None, None]
     color -= region
-    color *= opacity * cover
+    color *= cover
     region += color
-    mask = np.zeros(image.shape[1:], dtype=bool)
-    mask[top:bottom, left:right] = cover > 0.5
-    return mask
