@@ -118,7 +118,9 @@ def _add_look(parser: argparse.ArgumentParser) -> None:
     parser.description = "Draw where a trained network looks, on images or a folder of them, as PNG files."
     parser.formatter_class = argparse.ArgumentDefaultsHelpFormatter
     parser.add_argument("images", nargs="+", type=Path, metavar="IMAGE", help="image files, or folders of them")
-    parser.add_argument("--checkpoint", required=True, type=Path, help="a network that `train` or `compare` saved")
+    parser.add_argument(
+        "--checkpoint", required=True, nargs="+", type=Path, help="networks that `train` or `compare` saved: a row each"
+    )
     parser.add_argument("--out", type=Path, default=Path("look"), metavar="DIR", help="folder for the figures")
     parser.add_argument(
         "--how", default="overlay+outline", help="overlay, outline, contour, spotlight, or a sum of them"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 @contextmanager
 def writing(path: str | Path) -> Iterator[Path]:
-    """A path beside `path` to write to; it takes the place of `path` when the block ends well, and is gone when it does not.
+    """A path to write to that takes the place of `path` when the block ends well, and is gone when it does not.
 
     >>> from tempfile import mkdtemp
     >>> path = Path(mkdtemp()) / "new" / "words.txt"

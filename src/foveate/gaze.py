@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, fields, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 import torch
 import torch.nn.functional as F
@@ -18,6 +18,7 @@ from foveate.geometry import warp
 if TYPE_CHECKING:
     from torch.utils.hooks import RemovableHandle
 
+G = TypeVar("G", bound="Gaze")
 COMPILED = "_orig_mod"  # the child under which torch.compile keeps the module that it wraps
 
 
@@ -53,6 +54,17 @@ class Gaze:
         """A gaze of the same kind with `change` applied to each of its tensors: `gaze.apply(lambda t: t[:4])`."""
         values = {f.name: getattr(self, f.name) for f in fields(self)}
         return replace(self, **{k: change(v) for k, v in values.items() if isinstance(v, Tensor)})
+
+    @staticmethod
+    def join(gazes: Sequence[G]) -> G:
+        """The gazes of several batches as those of one.
+
+        >>> len(Gaze.join([Gaze(torch.ones(2, 1, 3, 3)), Gaze(torch.ones(1, 1, 3, 3))]))
+        3
+        """
+        first = gazes[0]
+        tensors = [f.name for f in fields(first) if isinstance(getattr(first, f.name), Tensor)]
+        return replace(first, **{name: torch.cat([getattr(gaze, name) for gaze in gazes]) for name in tensors})
 
     def detach(self) -> Self:
         """The same gaze without its gradients, on the CPU."""

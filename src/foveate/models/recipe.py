@@ -36,6 +36,10 @@ class Recipe:
     options: Mapping[str, Any] = field(default_factory=dict)
     hidden: int = 0
 
+    def __post_init__(self) -> None:
+        for name in ("class_names", "where"):  # lists and tuples of the same words are the same recipe
+            object.__setattr__(self, name, tuple(getattr(self, name)))
+
     def to_dict(self) -> dict[str, Any]:
         """In JSON's terms."""
         return asdict(self)

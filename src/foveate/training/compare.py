@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import pandas as pd
 import torch
@@ -168,7 +168,7 @@ def _run(settings: Settings, run: Run, bar: Bar) -> None:
 
 
 def tabulate(settings: Settings, runs: Sequence[Run]) -> pd.DataFrame:
-    """A row for each attention: mean and standard deviation over seeds, added parameters, latency over the first row's."""
+    """A row for each attention: mean and deviation over seeds, added parameters, latency as a ratio."""
     frame = pd.DataFrame([{"attention": run.attention, **(run.result or {})} for run in runs])
     grouped = frame.groupby("attention", sort=False)
     table = grouped.mean()
@@ -199,5 +199,5 @@ def _claim(settings: Settings, out: Path, resume: bool) -> None:
 
 
 def _recipe(settings: Settings, run: Run, attention: str) -> models.Recipe:
-    recipe: Any = models.load(run.folder / NETWORK).recipe
+    recipe: models.Recipe = models.load(run.folder / NETWORK).recipe  # type: ignore[assignment]
     return replace(recipe, attention=attention)

@@ -1,4 +1,4 @@
-"""The pages of a comparison: its table on the terminal, and report.html with curves and what each attention looked at."""
+"""The pages of a comparison: its table on the terminal, and report.html."""
 
 from __future__ import annotations
 

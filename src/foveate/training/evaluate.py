@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
 
 import torch
 from torch import nn
+from torch.utils.data import DataLoader
 from torchmetrics.classification import MulticlassAccuracy
 
+from foveate import models
+from foveate.data.catalogue import open_split
+from foveate.data.transforms import Prepared
+from foveate.extras import require
 from foveate.gaze import watch
 from foveate.geometry import random_similarity, warp
 from foveate.metrics import EquivarianceError, shape_metrics, where_metrics
+from foveate.training.progress import console
 
 
 @torch.no_grad()
 def evaluate(model: nn.Module, batches: Iterable[Mapping[str, Any]], classes: int, seed: int = 0) -> dict[str, float]:
     """Accuracy, and the metrics of the last gaze: where it looks (given masks), its shape, how it moves with the image.
 
-    Each batch has `image` and `label`, and `mask` where there is one. A network without attention has the accuracy alone.
+    Each batch has `image` and `label`, and `mask` where there is one. Without attention there is the accuracy alone.
     """
     device = next(model.parameters()).device
     accuracy = MulticlassAccuracy(num_classes=classes, average="micro").to(device)
@@ -49,3 +56,26 @@ def evaluate(model: nn.Module, batches: Iterable[Mapping[str, Any]], classes: in
         values.update(shape.compute())
         values["equivariance_error"] = equivariance.compute()
     return {name: float(value) for name, value in values.items()}
+
+
+def evaluate_checkpoint(
+    checkpoint: Path,
+    data: str,
+    root: str | None = None,
+    ratio: float | None = None,
+    split_seed: int = 0,
+    batch_size: int = 32,
+) -> dict[str, float]:
+    """The numbers of `evaluate` for a saved network on the validation part of a data set."""
+    model: Any = models.load(checkpoint)
+    _, items = open_split(data, ratio, split_seed, root=root, masks=True)
+    if list(items.classes) != model.class_names:
+        theirs, ours = ", ".join(items.classes[:3]), ", ".join(model.class_names[:3])
+        raise ValueError(f"the network was trained for other classes ({ours}, …) than those of the data ({theirs}, …)")
+    batches = DataLoader(Prepared(items, model.preprocess), batch_size)
+    return evaluate(model, _shown(batches), len(model.class_names))
+
+
+def _shown(batches: DataLoader[Any]) -> Iterable[Any]:
+    track = require("rich.progress").track
+    return cast("Iterable[Any]", track(batches, "Evaluating", console=console, transient=True))

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from lightning.pytorch import LightningModule
 from lightning.pytorch.utilities.types import OptimizerLRScheduler
 from torch import Tensor, nn
-from torchmetrics import MeanMetric, MetricCollection
+from torchmetrics import MeanMetric
 from torchmetrics.classification import MulticlassAccuracy
 
 from foveate import models
@@ -61,9 +61,8 @@ class Classifier(LightningModule):
         self.frozen = models.freeze(self.network, freeze)
         self.equivariance = models.entry(attention).equivariance if equivariance is None else equivariance
         self.lr, self.weight_decay, self.schedule, self.seed = lr, weight_decay, schedule, seed
-        accuracy = MulticlassAccuracy(num_classes=len(class_names), average="micro")
-        self.train_metrics = MetricCollection({"accuracy": accuracy.clone()})
-        self.val_metrics = MetricCollection({"accuracy": accuracy.clone()})
+        self.train_accuracy = MulticlassAccuracy(num_classes=len(class_names), average="micro")
+        self.val_accuracy = self.train_accuracy.clone()
         self.val_loss = MeanMetric()
 
     def forward(self, images: Tensor) -> Tensor:
@@ -86,28 +85,23 @@ class Classifier(LightningModule):
         if self.equivariance:
             terms["equivariance"] = self.equivariance * equivariance_distance(self.network, images, gazes)
         loss = torch.stack([term.to(images.device) for term in terms.values()]).sum()
-        self.train_metrics.update(logits, labels)
-        self.log_dict({"loss": loss, **terms}, on_step=False, on_epoch=True, batch_size=len(labels))
+        self.train_accuracy.update(logits, labels)
+        means = {"loss": loss, **terms, "train_accuracy": self.train_accuracy}
+        self.log_dict(means, on_step=False, on_epoch=True, batch_size=len(labels))
         return loss
-
-    def on_train_epoch_end(self) -> None:
-        """Log what the epoch's batches add up to."""
-        self.log_dict({f"train_{name}": value for name, value in self.train_metrics.compute().items()})
-        self.train_metrics.reset()
 
     def validation_step(self, batch: Mapping[str, Any], index: int) -> None:
         """Gather the metrics of a batch; what only fills a process's last batch up does not count."""
         counted = batch["counts"]
         logits, labels = self(batch["image"])[counted], batch["label"][counted]
         if len(labels):
-            self.val_metrics.update(logits, labels)
+            self.val_accuracy.update(logits, labels)
             self.val_loss.update(F.cross_entropy(logits, labels, reduction="none"))
 
     def on_validation_epoch_end(self) -> None:
         """Log the metrics over the whole validation split."""
-        values = {f"val_{name}": value for name, value in self.val_metrics.compute().items()}
-        self.log_dict({**values, "val_loss": self.val_loss.compute()})
-        self.val_metrics.reset()
+        self.log_dict({"val_accuracy": self.val_accuracy.compute(), "val_loss": self.val_loss.compute()})
+        self.val_accuracy.reset()
         self.val_loss.reset()
 
     def configure_optimizers(self) -> OptimizerLRScheduler:

@@ -26,8 +26,8 @@ def equivariance_distance(
 ) -> Tensor:
     """How far the gazes on randomly moved images are from the moved gazes, a scalar (rectangular IV-D).
 
-    Images and gazes are moved by one and the same matrix. `gazes` are those of the model on `images`, at the same layers;
-    with no gaze there is nothing to compare and the distance is zero.
+    Images and gazes are moved by one and the same matrix. `gazes` are those of the model on `images`; where there are
+    none, the distance is zero.
     """
     if not gazes:
         return images.new_zeros(())

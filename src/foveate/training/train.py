@@ -36,7 +36,7 @@ def _spellings(key: str) -> tuple[str, str]:
 
 
 class Command(LightningCLI):
-    """Lightning's command line over our module and data: `--model.…`, `--data.…`, `--trainer.…`, `--out`, `--resume`."""
+    """Lightning's command line over our module and data: --model.…, --data.…, --trainer.…, --out, --resume."""
 
     def init_parser(self, **kwargs: Any) -> LightningArgumentParser:
         """Ours, for the sake of its errors."""

@@ -1,0 +1,150 @@
+"""look: draw where trained networks look, on images of one's own."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.progress import track
+from torch import Tensor
+
+from foveate import models
+from foveate.data.folders import BadFiles, DataError, ImageFiles, flat_folder
+from foveate.figures.files import save
+from foveate.figures.grids import animate, grid, sequence, sorted_strip
+from foveate.gaze import Gaze, watch
+from foveate.geometry import similarity, warp
+
+PER_FIGURE = 8  # images in one grid
+
+
+def look(
+    where: Sequence[Path],
+    checkpoints: Sequence[Path],
+    out: Path,
+    how: str = "overlay+outline",
+    sort: str | None = None,
+    moves: int | None = None,
+) -> Iterator[Path]:
+    """Draw the gazes of trained networks on images, and give the path of each figure as it is written.
+
+    Args:
+        where: image files, or folders of them.
+        checkpoints: networks that foveate saved; each is a row of the figures.
+        out: folder for the figures.
+        how: a way of drawing, see `foveate.figures.draw`.
+        sort: draw only the first and the last images by this parameter of the gaze, see `foveate.figures.measure`.
+        moves: draw each image turned, shifted and scaled in so many steps instead, as a still and as an animation.
+    """
+    onlookers = _load(checkpoints)
+    files = flat_folder(where)
+    if moves is not None:
+        yield from _moves(onlookers, files, out, how, moves)
+    elif sort is not None:
+        yield from _sorted(onlookers, files, out, sort)
+    else:
+        yield from _grids(onlookers, files, out, how)
+    if files.problems:
+        warnings.warn(files.report(limit=5), BadFiles, stacklevel=2)
+
+
+class Onlooker:
+    """A loaded network that says where it looks.
+
+    Args:
+        model: what `foveate.load` gives.
+        name: what figures call it.
+    """
+
+    def __init__(self, model: Any, name: str) -> None:
+        self.model = model
+        self.name = name
+
+    @torch.no_grad()
+    def see(self, images: Sequence[Tensor]) -> tuple[list[str], dict[str, Gaze]]:
+        """A caption for each image of any size, and the gazes by name."""
+        with watch(self.model) as gazes:
+            shares = self.model(torch.stack([self.model.preprocess(image) for image in images])).softmax(1)
+        if not gazes:
+            raise DataError(f"the network {self.name!r} has no attention, so there is nothing to look at")
+        sure, labels = shares.max(1)
+        captions = [
+            f"{self.model.class_names[label]} {share:.0%}"
+            for label, share in zip(labels.tolist(), sure.tolist(), strict=True)
+        ]
+        several = len(gazes) > 1
+        return captions, {f"{self.name}, {at}" if several else self.name: gaze.detach() for at, gaze in gazes.items()}
+
+
+def _load(checkpoints: Sequence[Path]) -> list[Onlooker]:
+    """The networks, each under its attention's name, or its file's where that would not tell them apart."""
+    loaded: list[Any] = [models.load(path) for path in checkpoints]
+    names = [str(model.recipe.attention) for model in loaded]
+    if len(set(names)) < len(names):
+        names = [
+            f"{name} at {', '.join(model.recipe.where) or 'last'}" for name, model in zip(names, loaded, strict=True)
+        ]
+    if len(set(names)) < len(names):
+        names = [str(path) for path in checkpoints]
+    return [Onlooker(model, name) for model, name in zip(loaded, names, strict=True)]
+
+
+def _see(onlookers: Sequence[Onlooker], images: Sequence[Tensor]) -> tuple[list[str], dict[str, Gaze]]:
+    """The last network's captions and everybody's gazes."""
+    captions: list[str] = []
+    gazes: dict[str, Gaze] = {}
+    for onlooker in onlookers:
+        captions, own = onlooker.see(images)
+        gazes.update(own)
+    return captions, gazes
+
+
+def _batches(files: ImageFiles) -> Iterator[list[Tensor]]:
+    starts = range(0, len(files), PER_FIGURE)
+    console = Console(stderr=True)
+    shown = track(starts, "Looking", console=console, transient=True) if console.is_terminal else starts
+    for start in shown:
+        yield [files[index].image for index in range(start, min(start + PER_FIGURE, len(files)))]
+
+
+def _grids(onlookers: Sequence[Onlooker], files: ImageFiles, out: Path, how: str) -> Iterator[Path]:
+    """Figures of a few images each (rectangular Figs. 6 and 7)."""
+    for number, images in enumerate(_batches(files)):
+        captions, gazes = _see(onlookers, images)
+        yield save(grid(images, gazes, how, captions=captions), out / f"look-{number:03}.png")
+
+
+def _sorted(onlookers: Sequence[Onlooker], files: ImageFiles, out: Path, sort: str) -> Iterator[Path]:
+    """The images at both ends of a parameter (rectangular Fig. 9)."""
+    thumbnails: list[Tensor] = []
+    parts: list[dict[str, Gaze]] = []
+    for images in _batches(files):
+        thumbnails += [onlookers[0].model.preprocess.resize(image) for image in images]
+        parts.append(_see(onlookers, images)[1])
+    for number, name in enumerate(parts[0]):
+        gaze = Gaze.join([part[name] for part in parts])
+        count = max(1, min(6, len(thumbnails) // 2))
+        figure = sorted_strip(thumbnails, gaze, sort, count=count, title=f"{name}, by {sort}")
+        suffix = f"-{number}" if len(parts[0]) > 1 else ""
+        yield save(figure, out / f"sorted-{sort.replace('*', '-')}{suffix}.png")
+
+
+def _moves(onlookers: Sequence[Onlooker], files: ImageFiles, out: Path, how: str, steps: int) -> Iterator[Path]:
+    """Each image through a smooth round of rotations, scales and shifts (rectangular Fig. 8)."""
+    if steps < 2:
+        raise DataError(f"a sequence has at least 2 steps, not {steps}")
+    t = torch.arange(steps) * (2 * math.pi / steps)
+    matrices = similarity(math.pi / 6 * t.sin(), 1 + 0.25 * t.sin(), 0.12 * torch.stack([t.sin(), t.cos() - 1], 1))
+    for index in range(len(files)):
+        item = files[index]
+        image = onlookers[0].model.preprocess.resize(item.image).float() / 255
+        moved = warp(image.expand(steps, -1, -1, -1), matrices, padding="border")
+        captions, gazes = _see(onlookers, list(moved))
+        stem = Path(item.name).stem
+        yield save(sequence(moved, gazes, how, captions=captions), out / f"{stem}-moves.png")
+        yield animate(out / f"{stem}-moves-animated.png", moved, gazes, how)
