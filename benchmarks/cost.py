@@ -9,6 +9,7 @@ import argparse
 import copy
 import datetime
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -64,34 +65,31 @@ def share_of_the_map(attention: nn.Module, features: Tensor, seconds: float) -> 
         )
 
 
-def measure(size: int, batches: list[int], compiled: bool, seconds: float) -> list[Row]:
+def measure(size: int, batches: list[int], compiled: bool, seconds: float) -> Iterator[Row]:
     torch.manual_seed(0)
     plain = timm.create_model(MODEL, num_classes=37).eval()
     attentive = fv.attach(copy.deepcopy(plain), LAYER, fv.RectangularAttention)
-    rows = []
-    for batch in batches:
-        images = torch.rand(batch, 3, size, size)
-        rows.append(Row(f"latency, eager, batch {batch}", latency(plain, attentive, images, seconds), LATENCY))
-        if compiled:
-            pair = torch.compile(plain, dynamic=False), torch.compile(attentive, dynamic=False)
-            rows.append(Row(f"latency, compiled, batch {batch}", latency(*pair, images, seconds), LATENCY))
-            torch.compiler.reset()
+    (attention,) = (m for m in attentive.modules() if isinstance(m, fv.RectangularAttention))
     for batch in batches:
         features = torch.rand(batch, 960, -(-size // 32), -(-size // 32))
-        (attention,) = (m for m in attentive.modules() if isinstance(m, fv.RectangularAttention))
-        share = share_of_the_map(attention, features, min(seconds, 5))
-        rows.append(Row(f"the map's share of the module, eager, batch {batch}", share, SHARE))
-    images = torch.rand(batches[-1], 3, size, size)
-    rows.append(Row(f"training step, batch {batches[-1]}", training_step(plain, attentive, images, seconds), TRAINING))
-    return rows
+        share = share_of_the_map(attention, features, seconds)
+        yield Row(f"the map's share of the module, eager, batch {batch}", share, SHARE)
+    for batch in batches:
+        images = torch.rand(batch, 3, size, size)
+        yield Row(f"latency, eager, batch {batch}", latency(plain, attentive, images, seconds), LATENCY)
+        if compiled:
+            pair = torch.compile(plain, dynamic=False), torch.compile(attentive, dynamic=False)
+            yield Row(f"latency, compiled, batch {batch}", latency(*pair, images, seconds), LATENCY)
+            torch.compiler.reset()
+    yield Row(f"training step, batch {batches[-1]}", training_step(plain, attentive, images, seconds), TRAINING)
 
 
 def table(rows: list[Row], size: int, command: str) -> str:
     lines = [
         "# What rectangular attention costs",
         "",
-        f"`{MODEL}` at {size} px with `RectangularAttention` behind `{LAYER}`, over the same network without it.",
-        "The two run by turns; a ratio is the median over neighbouring runs, and its quartiles show the machine's noise.",
+        f"`{MODEL}` at {size} px with `RectangularAttention` behind `{LAYER}`, over the same network without it. The",
+        "two run by turns; a ratio is the median over neighbouring runs, and its quartiles show how noisy they were.",
         "",
         "| what | ratio | quartiles | at most | holds | with (ms) | reference (ms) | pairs |",
         "|---|---:|---:|---:|---|---:|---:|---:|",
@@ -117,7 +115,10 @@ def main(arguments: list[str] | None = None) -> int:
     given = sys.argv[1:] if arguments is None else arguments
     options = parser.parse_args(given)
     torch.set_num_threads(options.threads)
-    rows = measure(options.size, options.batches, not options.no_compile, options.seconds)
+    rows = []
+    for row in measure(options.size, options.batches, not options.no_compile, options.seconds):
+        print(f"{row.what}: {row.measured.value:.3f}", file=sys.stderr, flush=True)
+        rows.append(row)
     text = table(rows, options.size, " ".join(["python benchmarks/cost.py", *given]))
     print(text)
     if options.out:

@@ -18,12 +18,21 @@ def timing(monkeypatch):
     return timing
 
 
-def test_a_ratio_of_two_sleeps(timing) -> None:
-    measured = timing.ratio(lambda: time.sleep(0.03), lambda: time.sleep(0.01), seconds=0.0, at_least=9)
+def test_a_ratio_of_two_sleeps(timing, monkeypatch) -> None:
+    monkeypatch.setattr(timing.torch, "get_num_threads", lambda: 2)  # wall time, which sleeping takes
+    measured = timing.ratio(lambda: time.sleep(0.09), lambda: time.sleep(0.03), seconds=0.0, at_least=9)
     assert measured.value == pytest.approx(3, rel=0.3)
     assert measured.low <= measured.value <= measured.high
     assert measured.pairs == 9
-    assert measured.seconds > 0.03 > measured.reference_seconds > 0.01
+    assert measured.seconds > 0.09 > measured.reference_seconds > 0.03
+
+
+def test_one_thread_is_measured_in_processor_time(timing) -> None:
+    def work(times: int) -> None:
+        sum(range(times * 1_000_000))
+
+    measured = timing.ratio(lambda: work(3), lambda: (work(1), time.sleep(0.1)), seconds=0.0, at_least=9)
+    assert measured.value == pytest.approx(3, rel=0.3)  # sleeping costs nothing
 
 
 def test_the_cost_script_writes_its_table(tmp_path) -> None:
@@ -36,8 +45,8 @@ def test_the_cost_script_writes_its_table(tmp_path) -> None:
     assert outcome.returncode in (0, 1), outcome.stderr  # 1: a bound does not hold, as for images so small it need not
     rows = [line.split(" | ") for line in out.read_text().splitlines() if line.startswith("| ")][1:]
     assert [row[0].strip("| ") for row in rows] == [
-        "latency, eager, batch 2",
         "the map's share of the module, eager, batch 2",
+        "latency, eager, batch 2",
         "training step, batch 2",
     ]
     assert all(float(row[1]) > 0 for row in rows)
