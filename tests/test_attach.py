@@ -34,7 +34,8 @@ def model(host: SmallCNN) -> SmallCNN:
 def everything_of(model: nn.Module) -> tuple[list[str], list[int], list[bool], Tensor]:
     """What must be as before after a failure or a detach: names, hooks, modes, random state."""
     hooks = [len(m._forward_hooks) + len(m._forward_pre_hooks) for m in model.modules()]
-    return [n for n, _ in model.named_modules()], hooks, [m.training for m in model.modules()], torch.get_rng_state()
+    names = [f"{name}.{own}" for name, module in model.named_modules() for own in vars(module)]
+    return names, hooks, [m.training for m in model.modules()], torch.get_rng_state()
 
 
 # --- names, checkpoints, and back ---------------------------------------------------------------------------------
@@ -206,6 +207,24 @@ def test_channels_last(model: SmallCNN) -> None:
 
 def test_compile_as_one_graph(model: SmallCNN) -> None:
     assert torch.allclose(torch.compile(model, fullgraph=True)(IMAGES), model(IMAGES), atol=1e-5)
+
+
+@pytest.mark.parametrize("where", [LAYER, "stages.0.0", "stem"])
+def test_a_graph_compiled_for_the_plain_model_is_not_taken_for_the_attached_one(host: SmallCNN, where: str) -> None:
+    # torch.compile keeps graphs by class and guards, and its guards do not look at hooks
+    torch.compiler.reset()
+    models = {
+        "plain": copy.deepcopy(host),
+        "rectangular": fv.attach(copy.deepcopy(host), where, fv.RectangularAttention),
+        "multiply": fv.attach(copy.deepcopy(host), where, fv.RectangularAttention, combine="multiply"),
+        "sharp": fv.attach(copy.deepcopy(host), where, fv.RectangularAttention, sharpness=20.0),
+        "cbam": fv.attach(copy.deepcopy(host), where, fv.CBAMAttention).eval(),
+        "detached": fv.detach(fv.attach(copy.deepcopy(host), where, fv.RectangularAttention)),
+    }
+    with torch.no_grad():
+        for name, model in models.items():
+            compiled = torch.compile(model, backend="eager", fullgraph=True)(IMAGES)
+            assert torch.allclose(compiled, model(IMAGES), atol=1e-6), name
 
 
 def test_compiled_training_has_the_same_gradients(model: SmallCNN) -> None:

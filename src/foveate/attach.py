@@ -78,6 +78,9 @@ def attach(
         hook.attention.train(layers[name].training)
         _home(layers[name]).add_module(CHILD, hook.attention)
         hook.handle = layers[name].register_forward_hook(hook)
+        # torch.compile takes a graph again for a model of the same class, whatever hooks that one has; but it does look
+        # whether a layer has a `forward` of its own, and so finds out that this is not the plain model
+        vars(layers[name]).setdefault("forward", layers[name].forward)
     return model
 
 
@@ -96,12 +99,14 @@ def detach(model: M) -> M:
     for layer in list(model.modules()):
         if layer._modules.get(CHILD) in attentions:
             delattr(layer, CHILD)
+        if getattr(vars(layer).get("forward"), "__func__", None) is type(layer).forward:
+            del layer.forward
     return model
 
 
 def _refuse_compiled(model: nn.Module) -> None:
     if hasattr(model, COMPILED):
-        raise AttachError("this model went through torch.compile, which does not see a change; compile it afterwards")
+        raise AttachError("this model went through torch.compile: change the plain model, and compile it afterwards")
 
 
 def _find(model: nn.Module, where: str | Iterable[str]) -> dict[str, nn.Module]:
