@@ -340,16 +340,54 @@ def test_the_look_draws_its_numbers() -> None:
 
 
 def test_numbers_are_bounded_for_any_features() -> None:
-    look = RectangleLook(3, count=64)
+    look = RectangleLook(3, count=64)  # on 8×8, where half a pixel is 0.0625
     with torch.no_grad():
         look.numbers.weight.normal_(std=100)
     gaze = look(100 * torch.randn(4, 3, 8, 8))
     assert ((gaze.center >= 0) & (gaze.center <= 1)).all()
-    assert ((gaze.extent >= look.smallest) & (gaze.extent <= 1)).all()
+    assert ((gaze.extent >= 0.0625) & (gaze.extent <= 1)).all()
     assert (gaze.angle.abs() <= math.pi / 2 + 1e-6).all()
-    for values, low, high in ((gaze.center, 0, 1), (gaze.extent, look.smallest, 1), (gaze.angle, -1.57, 1.57)):
+    for values, low, high in ((gaze.center, 0, 1), (gaze.extent, 0.0625, 1), (gaze.angle, -1.57, 1.57)):
         assert values.min().item() == pytest.approx(low, abs=0.01)  # and the bounds are used
         assert values.max().item() == pytest.approx(high, abs=0.01)
+
+
+@pytest.mark.parametrize("size", [1, 2, 7, 16])
+def test_no_rectangle_slips_between_the_pixels(size: int) -> None:
+    look = RectangleLook(3)
+    for seed in range(20):
+        torch.manual_seed(seed)
+        with torch.no_grad():
+            look.numbers.weight.normal_(std=10)
+            look.numbers.bias[2:4] = -100.0
+        assert look(torch.randn(4, 3, size, size)).map.amax(dim=(1, 2, 3)).min() > 1e-3
+
+
+def test_the_pace_of_learning_does_not_depend_on_the_scale_of_the_features() -> None:
+    look = RectangleLook(3)
+    for layer in look.features:
+        if isinstance(layer, nn.Conv2d):
+            nn.init.zeros_(layer.bias)
+    x = torch.randn(2, 3, 8, 8).abs()
+    with torch.no_grad():
+        look.numbers.weight.normal_()
+    assert torch.allclose(look(x).center, look(1000 * x).center, atol=1e-2)
+
+
+def test_told_its_coordinates_a_look_can_say_where_a_point_is_and_otherwise_it_cannot() -> None:
+    # One bright pixel, far from the border: to convolutions and an average all places are alike.
+    def centers(coordinates: bool) -> Tensor:
+        torch.manual_seed(0)
+        look = RectangleLook(1, widths=(16,), coordinates=coordinates)
+        with torch.no_grad():
+            look.numbers.weight.normal_(std=5)
+        points = torch.zeros(2, 1, 16, 16)
+        points[0, 0, 4, 4] = points[1, 0, 11, 10] = 100.0
+        return look(points).center.detach()
+
+    unknowing, told = centers(False), centers(True)
+    assert torch.allclose(unknowing[0], unknowing[1], atol=1e-5)
+    assert (told[0] - told[1]).abs().max() > 1e-3
 
 
 @pytest.mark.parametrize("seed", range(5))

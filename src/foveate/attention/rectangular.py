@@ -8,9 +8,10 @@ square; so on a map that is not square it is a rectangle of the square that the 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, Self
+from typing import Literal, Self, cast
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from foveate.attention.base import CombineName, SpatialAttention, check_positive
@@ -159,10 +160,15 @@ class RectangleLook(Look):
     """Three convolutions, a global average and a linear map to five numbers for each rectangle (rectangular, App. G).
 
     The five numbers are bounded by sigmoids and a tanh, and start from a rectangle that covers most of the image; with
-    count > 1, from smaller ones set around the centre.
-    """
+    count > 1, from smaller ones set around the centre. No half-extent falls below 0.05, nor below half a pixel of the
+    map, where a rectangle would slip between the pixels and be seen by none.
 
-    smallest = 0.02  # extents stay above this share of the image, so that no window degenerates
+    The averaged features are brought to mean 0 and norm 1, so that the rectangle learns at the same pace behind any
+    backbone: without it, Adam at a rate that suits the backbone saturates the sigmoids within a few dozen steps.
+
+    A global average forgets places. Deep features tell them all the same, by what padding did to them; behind shallow
+    ones pass `coordinates=True`, which gives the first convolution the row and the column of each position as well.
+    """
 
     def __init__(
         self,
@@ -171,6 +177,7 @@ class RectangleLook(Look):
         sharpness: float = 6.0,
         count: int = 1,
         shape: Shape = "rectangle",
+        coordinates: bool = False,
     ) -> None:
         super().__init__()
         check_positive(channels=channels, widths=widths, sharpness=sharpness, count=count)
@@ -179,6 +186,7 @@ class RectangleLook(Look):
         layers: list[nn.Module] = []
         for before, after in zip((channels, *widths[:-1]), widths, strict=True):
             layers += [nn.Conv2d(before, after, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2, ceil_mode=True)]
+        self.place = nn.Conv2d(2, widths[0], 3, padding=1, bias=False) if coordinates else None
         self.features = nn.Sequential(*layers[:-1])  # the last convolution is averaged, not pooled
         self.numbers = nn.Linear(widths[-1], 5 * count)
         self.sharpness = sharpness
@@ -199,18 +207,28 @@ class RectangleLook(Look):
 
     def forward(self, x: Tensor) -> RectangleGaze:
         """Features (B, C, H, W) to the gaze of `count` rectangles."""
-        numbers = self.numbers(self.features(x).mean(dim=(2, 3))).float()
+        pooled = self._features(x).mean(dim=(2, 3))
+        numbers = self.numbers(F.layer_norm(pooled, pooled.shape[1:]) / math.sqrt(pooled.shape[1])).float()
         if self.count > 1:
             numbers = numbers.reshape(-1, self.count, 5)
         center, extent, angle = numbers.split((2, 2, 1), dim=-1)
+        smallest = max(0.05, 0.5 / min(x.shape[2], x.shape[3]))
         return RectangleGaze.draw(
             center.sigmoid(),
-            self.smallest + (1 - self.smallest) * extent.sigmoid(),
+            smallest + (1 - smallest) * extent.sigmoid(),
             math.pi / 2 * angle.squeeze(-1).tanh(),
             (x.shape[2], x.shape[3]),
             self.sharpness,
             self.shape,
         )
+
+    def _features(self, x: Tensor) -> Tensor:
+        """The convolutions, the first of which is over the features and, where it is told them, the coordinates."""
+        if self.place is None:
+            return cast(Tensor, self.features(x))
+        rows, columns = (2 * pixel_centers(length, x) - 1 for length in x.shape[2:])
+        grid = torch.stack(torch.meshgrid(rows, columns, indexing="ij"))[None]
+        return cast(Tensor, self.features[1:](self.features[0](x) + self.place(grid)))
 
 
 class RectangularAttention(SpatialAttention):
@@ -224,6 +242,7 @@ class RectangularAttention(SpatialAttention):
         combine: "residual" (the paper's), "multiply" or "suppress".
         count: how many rectangles are united into one map.
         shape: "rectangle", "ellipse" or "superellipse", of the same five numbers.
+        coordinates: tell the convolutions where they are; for layers too shallow to know.
 
     >>> attention = RectangularAttention(16, count=2, shape="ellipse")
     >>> attention(torch.rand(2, 16, 7, 5)).shape
@@ -239,5 +258,6 @@ class RectangularAttention(SpatialAttention):
         combine: CombineName = "residual",
         count: int = 1,
         shape: Shape = "rectangle",
+        coordinates: bool = False,
     ) -> None:
-        super().__init__(RectangleLook(channels, widths, sharpness, count, shape), combine, rescale)
+        super().__init__(RectangleLook(channels, widths, sharpness, count, shape, coordinates), combine, rescale)

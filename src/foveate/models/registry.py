@@ -91,14 +91,16 @@ def _nothing(model: nn.Module, where: Sequence[str], options: Mapping[str, Any])
 register(Entry("none", "the backbone as it is", _nothing))
 register(Entry("positionwise", "a value for each position by itself", attaching(PositionwiseAttention)))
 register(Entry("cbam", "CBAM's spatial attention", attaching(CBAMAttention)))
-register(Entry("rectangular", "one soft rotated rectangle", attaching(RectangularAttention)))
+register(Entry("rectangular", "one soft rotated rectangle", attaching(RectangularAttention, coordinates=True)))
 register(
     Entry(
         "rectangular-equivariant",
         "one rectangle, trained to move with the image",
-        attaching(RectangularAttention),
+        attaching(RectangularAttention, coordinates=True),
         equivariance=0.1,
     )
 )
-register(Entry("ellipse", "one soft rotated ellipse", attaching(RectangularAttention, shape="ellipse")))
-register(Entry("rectangles-3", "three rectangles united", attaching(RectangularAttention, count=3)))
+register(
+    Entry("ellipse", "one soft rotated ellipse", attaching(RectangularAttention, coordinates=True, shape="ellipse"))
+)
+register(Entry("rectangles-3", "three rectangles united", attaching(RectangularAttention, coordinates=True, count=3)))

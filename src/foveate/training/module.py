@@ -86,8 +86,9 @@ class Classifier(LightningModule):
             terms["equivariance"] = self.equivariance * equivariance_distance(self.network, images, gazes)
         loss = torch.stack([term.to(images.device) for term in terms.values()]).sum()
         self.train_accuracy.update(logits, labels)
-        means = {"loss": loss, **terms, "train_accuracy": self.train_accuracy}
-        self.log_dict(means, on_step=False, on_epoch=True, batch_size=len(labels))
+        means = {"loss": loss, **terms}
+        self.log_dict(means, on_step=False, on_epoch=True, batch_size=len(labels), sync_dist=True)
+        self.log("train_accuracy", self.train_accuracy, on_step=False, on_epoch=True)
         return loss
 
     def validation_step(self, batch: Mapping[str, Any], index: int) -> None:

@@ -15,24 +15,28 @@ from foveate.training.fitting import DEFAULTS, fit, quiet
 from foveate.training.keep import BEST, CHECKPOINT
 from foveate.training.module import Classifier
 
+OPTIONS: dict[str, Any] = {
+    "run": False,
+    "seed_everything_default": 0,
+    "save_config_callback": None,
+    "trainer_defaults": DEFAULTS,
+    "parser_kwargs": {"prog": "foveate train", "description": __doc__, "allow_abbrev": False},
+}
+
 
 class Parser(LightningArgumentParser):
     """A parser whose errors name the near key."""
 
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:
         """End with exit status 2 and a short message."""
-        unknown = re.search(r"(?:Unrecognized arguments|Key|Option)[^'\"\w-]*['\"]?(?:--)?([\w.]+)", message)
+        unknown = re.search(r"(?:unrecognized arguments: --|does not accept option '|Key ')([\w.]+)", message)
         if unknown:
-            keys = [key for action in self._actions for key in _spellings(action.dest)]
-            near = difflib.get_close_matches(unknown[1], keys, n=2)
+            keys = {spelling for action in self._actions for spelling in (action.dest, action.dest.rpartition(".")[2])}
+            near = difflib.get_close_matches(unknown[1], sorted(keys), n=1)
             if near:
-                message += f"; did you mean {' or '.join(near)}?"
+                message += f"; did you mean {near[0]}?"
         self.exit(2, f"foveate train: error: {' '.join(message.split())}\n")
         raise AssertionError("exit returns never")
-
-
-def _spellings(key: str) -> tuple[str, str]:
-    return key, key.rpartition(".")[2]
 
 
 class Command(LightningCLI):
@@ -56,18 +60,9 @@ class Command(LightningCLI):
 
 
 def train(arguments: Sequence[str]) -> Path:
-    """Train as the arguments say; the folder that holds what came out."""
+    """Train as the arguments say; the path of the best network."""
     with quiet():
-        command = Command(
-            Classifier,
-            Images,
-            run=False,
-            args=list(arguments),
-            seed_everything_default=0,
-            save_config_callback=None,
-            trainer_defaults=DEFAULTS,
-            parser_kwargs={"prog": "foveate train", "description": __doc__},
-        )
+        command = Command(Classifier, Images, args=list(arguments), **OPTIONS)
     out: Path = command.config["out"]
     if (out / CHECKPOINT).exists() and not command.config["resume"]:
         raise ValueError(f"{out} holds a run already: pass --resume to go on with it, or another --out")

@@ -1,0 +1,5 @@
+"""`python -m foveate` is `foveate`."""
+
+from foveate.cli import main
+
+main()
