@@ -188,6 +188,7 @@ class RectangleLook(Look):
             layers += [nn.Conv2d(before, after, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2, ceil_mode=True)]
         self.place = nn.Conv2d(2, widths[0], 3, padding=1, bias=False) if coordinates else None
         self.features = nn.Sequential(*layers[:-1])  # the last convolution is averaged, not pooled
+        self.features[3:].to(memory_format=torch.channels_last)  # CPUs convolve the smallest maps faster so
         self.numbers = nn.Linear(widths[-1], 5 * count)
         self.sharpness = sharpness
         self.count = count
