@@ -9,7 +9,8 @@ import torch
 
 import foveate
 
-NAMES = [module.name for module in pkgutil.walk_packages(foveate.__path__, "foveate.")]
+MODULES = pkgutil.walk_packages(foveate.__path__, "foveate.")
+NAMES = [module.name for module in MODULES if not module.name.endswith("__main__")]
 
 
 @pytest.mark.parametrize("name", NAMES)
