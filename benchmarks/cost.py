@@ -16,11 +16,11 @@ from pathlib import Path
 import timm
 import torch
 import torch.nn.functional as F
-from timing import Ratio, machine, ratio
 from torch import Tensor, nn
 
 import foveate as fv
 from foveate.attention.rectangular import RectangleGaze
+from foveate.metrics.cost import Ratio, machine, ratio
 
 MODEL, LAYER = "mobilenetv3_large_100", "blocks.6"
 LATENCY, TRAINING, SHARE = 1.15, 1.25, 0.05

@@ -7,31 +7,25 @@ from pathlib import Path
 
 import pytest
 
+from foveate.metrics import cost
+
 FOLDER = Path(__file__).parents[1] / "benchmarks"
 
 
-@pytest.fixture
-def timing(monkeypatch):
-    monkeypatch.syspath_prepend(str(FOLDER))
-    import timing
-
-    return timing
-
-
-def test_a_ratio_of_two_sleeps(timing, monkeypatch) -> None:
-    monkeypatch.setattr(timing.torch, "get_num_threads", lambda: 2)  # wall time, which sleeping takes
-    measured = timing.ratio(lambda: time.sleep(0.09), lambda: time.sleep(0.03), seconds=0.0, at_least=9)
+def test_a_ratio_of_two_sleeps(monkeypatch) -> None:
+    monkeypatch.setattr(cost.torch, "get_num_threads", lambda: 2)  # wall time, which sleeping takes
+    measured = cost.ratio(lambda: time.sleep(0.09), lambda: time.sleep(0.03), seconds=0.0, at_least=9)
     assert measured.value == pytest.approx(3, rel=0.3)
     assert measured.low <= measured.value <= measured.high
     assert measured.pairs == 9
     assert measured.seconds > 0.09 > measured.reference_seconds > 0.03
 
 
-def test_one_thread_is_measured_in_processor_time(timing) -> None:
+def test_one_thread_is_measured_in_processor_time() -> None:
     def work(times: int) -> None:
         sum(range(times * 1_000_000))
 
-    measured = timing.ratio(lambda: work(3), lambda: (work(1), time.sleep(0.1)), seconds=0.0, at_least=9)
+    measured = cost.ratio(lambda: work(3), lambda: (work(1), time.sleep(0.1)), seconds=0.0, at_least=9)
     assert measured.value == pytest.approx(3, rel=0.3)  # sleeping costs nothing
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 @contextmanager
-def writing(path: str | Path) -> Iterator[Path]:
+def writing(path: str | os.PathLike[str]) -> Iterator[Path]:
     """A path to write to that takes the place of `path` when the block ends well, and is gone when it does not.
 
     >>> from tempfile import mkdtemp

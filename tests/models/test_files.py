@@ -33,7 +33,7 @@ def test_a_saved_network_comes_back_whole(saved) -> None:
     assert loaded.recipe == RECIPE
     with fv.watch(loaded) as gazes:
         loaded(loaded.preprocess(torch.randint(256, (3, 50, 40), dtype=torch.uint8))[None])
-    assert gazes["stages.2"].shape == "ellipse"
+    assert gazes["stages.3"].shape == "ellipse"
 
 
 def test_saving_leaves_nothing_beside_the_file(saved) -> None:

@@ -28,7 +28,7 @@ def test_a_hidden_layer_and_options_reach_the_network() -> None:
     model = build(Recipe("tiny", CLASSES, "rectangular", options={"count": 2}))
     with watch(model) as gazes:
         model(torch.rand(1, 3, 64, 64))
-    assert gazes["stages.2"].center.shape == (1, 2, 2)
+    assert gazes["stages.3"].center.shape == (1, 2, 2)
 
 
 def test_a_recipe_survives_json() -> None:

@@ -20,7 +20,7 @@ def test_an_attention_takes_part_by_one_registration() -> None:
     try:
         register(Entry("mine", "wide", attaching(PositionwiseAttention, widths=(4,))))
         model = build(Recipe("tiny", ["cat", "dog"], "mine", options={"kernel_size": 1}))
-        assert model.stages[2][-1].foveate.look.scores[0].weight.shape == (4, 64, 1, 1)
+        assert model.stages[3][-1].foveate.look.scores[0].weight.shape == (4, 96, 1, 1)
         with pytest.raises(ValueError, match="registered already"):
             register(entry("mine"))
     finally:

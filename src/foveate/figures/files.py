@@ -1,4 +1,4 @@
-"""Figures to files: written beside, then renamed, so that no half-written file is ever seen."""
+"""Figures to files, whole or not at all."""
 
 import io
 import os
@@ -8,19 +8,14 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from foveate.figures.style import DPI, styled
+from foveate.files import writing
 
 
 def write(path: str | os.PathLike[str], data: bytes) -> Path:
     """Write a file whole or not at all; its folder is made if it is not there."""
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        part.write_bytes(data)
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
-    return path
+    with writing(path) as beside:
+        beside.write_bytes(data)
+    return Path(path)
 
 
 def encode(figure: Figure, format: str = "png", dpi: float = DPI, tight: bool = True) -> bytes:

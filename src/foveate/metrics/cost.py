@@ -1,38 +1,69 @@
-"""What an attention costs: time as a ratio against the same network without it, measured by turns in one run."""
+"""What an attention costs: times as ratios of two things that run by turns, so that a busy machine slows both alike."""
 
-from __future__ import annotations
-
+import gc
+import os
+import platform
 import statistics
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
 
 
-@torch.no_grad()
-def latency_ratio(model: nn.Module, reference: nn.Module, images: Tensor, seconds: float = 1.0) -> float:
-    """The time of a forward pass of `model` over that of `reference`: the median of paired measurements.
+@dataclass(frozen=True)
+class Ratio:
+    """The median of the ratios of neighbouring runs, its quartiles, and the median seconds of both."""
 
-    The two run by turns, so that a machine that slows down slows both.
+    value: float
+    low: float
+    high: float
+    seconds: float
+    reference_seconds: float
+    pairs: int
 
-    >>> net = nn.Linear(8, 8)
-    >>> latency_ratio(net, net, torch.rand(1, 8), seconds=0.01) > 0
-    True
+
+def ratio(run: Callable[[], object], reference: Callable[[], object], seconds: float, at_least: int = 7) -> Ratio:
+    """The time of `run` over that of `reference`: pairs for `seconds`, every other one the other way round.
+
+    >>> ratio(lambda: None, lambda: None, seconds=0.0).pairs
+    7
     """
-    model.eval(), reference.eval()
-    _time(model, images), _time(reference, images)
-    ratios: list[float] = []
-    end = time.perf_counter() + seconds
-    while len(ratios) < 5 or time.perf_counter() < end:
-        ratios.append(_time(model, images) / _time(reference, images))
-    return statistics.median(ratios)
+    for warm_up in (run, reference, run, reference):
+        warm_up()
+    ours: list[float] = []
+    theirs: list[float] = []
+    gc.collect()
+    gc.disable()
+    try:
+        end = time.perf_counter() + seconds
+        while len(ours) < at_least or time.perf_counter() < end:
+            if len(ours) % 2:
+                ours.append(_time(run))
+                theirs.append(_time(reference))
+            else:
+                theirs.append(_time(reference))
+                ours.append(_time(run))
+    finally:
+        gc.enable()
+    ratios = sorted(a / b for a, b in zip(ours, theirs, strict=True))
+    low, middle, high = statistics.quantiles(ratios, n=4)
+    return Ratio(middle, low, high, statistics.median(ours), statistics.median(theirs), len(ratios))
 
 
-def _time(model: nn.Module, images: Tensor) -> float:
-    if images.is_cuda:
-        torch.cuda.synchronize(images.device)
-    start = time.perf_counter()
-    model(images)
-    if images.is_cuda:
-        torch.cuda.synchronize(images.device)
-    return time.perf_counter() - start
+def _time(run: Callable[[], object]) -> float:
+    # one thread: processor time, which other processes do not inflate; more: wall time, for threads wait for each other
+    clock = time.process_time if torch.get_num_threads() == 1 else time.perf_counter
+    start = clock()
+    run()
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+    return clock() - start
+
+
+def machine() -> str:
+    """What times depend on, in words."""
+    versions = f"torch {torch.__version__}, Python {platform.python_version()}"
+    threads = torch.get_num_threads()
+    clock = "1 thread, processor time" if threads == 1 else f"{threads} threads, wall time"
+    return f"{os.cpu_count()} CPU cores ({platform.machine()}), {clock}, {versions}"

@@ -6,13 +6,14 @@ from torch import Tensor, nn
 class TinyCNN(nn.Module):
     """Five convolutions at strides 2, 2, 1, 2, 1, a global average, a linear classifier.
 
-    A 64×64 image has a 16×16 map after `stages.2`, where an attention still sees where things are.
+    A 64×64 image has an 8×8 map after `stages.3`, where an attention sees enough of an object to know it, and still where
+    it is.
 
     >>> TinyCNN(classes=10)(torch.rand(2, 3, 64, 64)).shape
     torch.Size([2, 10])
     """
 
-    attend_after = "stages.2"
+    attend_after = "stages.3"
 
     def __init__(self, classes: int, widths: tuple[int, ...] = (16, 32, 64, 96, 96), channels: int = 3) -> None:
         super().__init__()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -14,7 +15,7 @@ from lightning.pytorch import Trainer
 
 from foveate import models
 from foveate.files import writing
-from foveate.metrics.cost import latency_ratio
+from foveate.metrics.cost import ratio
 from foveate.training import comparison_report
 from foveate.training.data import Images
 from foveate.training.evaluate import evaluate
@@ -173,12 +174,13 @@ def tabulate(settings: Settings, runs: Sequence[Run]) -> pd.DataFrame:
     grouped = frame.groupby("attention", sort=False)
     table = grouped.mean()
     spread = grouped.std(ddof=1).add_suffix("_std")
-    plain = models.build(_recipe(settings, runs[0], "none"))
+    plain = models.build(_recipe(settings, runs[0], "none")).eval()
     images = torch.zeros(8, 3, settings.size, settings.size)
     for name in table.index:
-        model = models.build(_recipe(settings, runs[0], name))
+        model = models.build(_recipe(settings, runs[0], name)).eval()
         table.loc[name, "added_parameters"] = models.parameter_count(model) - models.parameter_count(plain)
-        table.loc[name, "latency_ratio"] = latency_ratio(model, plain, images)
+        with torch.no_grad():
+            table.loc[name, "latency_ratio"] = ratio(partial(model, images), partial(plain, images), 1.0).value
     return table.join(spread.dropna(axis=1, how="all")).reset_index()
 
 
