@@ -6,8 +6,8 @@ from torch import Tensor, nn
 class TinyCNN(nn.Module):
     """Five convolutions at strides 2, 2, 1, 2, 1, a global average, a linear classifier.
 
-    A 64×64 image has an 8×8 map after `stages.3`, where an attention sees enough of an object to know it, and still where
-    it is.
+    A 64×64 image has an 8×8 map after `stages.3`, where an attention sees enough of an object to know it, and still
+    where it is.
 
     >>> TinyCNN(classes=10)(torch.rand(2, 3, 64, 64)).shape
     torch.Size([2, 10])

@@ -45,7 +45,9 @@ class Settings:
         weights: of the backbone: None, "pretrained", or the path of a safetensors file.
         freeze: layers of the backbone that do not learn.
         hidden: width of a hidden layer before the logits; 0 for none.
-        epochs, seeds, size, batch_size, lr: of the training; each seed draws its own split, weights and order.
+        epochs, seeds, size, batch_size: of the training; each seed draws its own split, weights and order.
+        lr: of the backbone and its classifier; None is 2e-3 for "tiny", which starts from nothing, and 1e-4 otherwise.
+        attention_lr: of the attention, which always starts from nothing.
         ratio: share of the images to train on, where the data bring no split of their own.
         augment: ColorJitter and RandomPerspective.
         count: of scenes, where they are the data.
@@ -65,7 +67,8 @@ class Settings:
     seeds: Sequence[int] = (0,)
     size: int = 64
     batch_size: int = 32
-    lr: float = 2e-3
+    lr: float | None = None
+    attention_lr: float = 5e-4
     ratio: float | None = None
     augment: bool = False
     count: int | None = None
@@ -93,9 +96,16 @@ class Settings:
             models.entry(name)
         if not self.attentions or not self.seeds:
             raise CompareError("a comparison needs at least one attention and one seed")
-        for name in ("epochs", "size", "batch_size", "lr"):
+        for name in ("epochs", "size", "batch_size", "rate", "attention_lr"):
             if not getattr(self, name) > 0:
-                raise CompareError(f"{name} must be positive, not {getattr(self, name)}")
+                raise CompareError(f"{name.replace('rate', 'lr')} must be positive, not {getattr(self, name)}")
+
+    @property
+    def rate(self) -> float:
+        """The learning rate of the backbone."""
+        if self.lr is not None:
+            return self.lr
+        return 2e-3 if self.backbone == "tiny" else 1e-4
 
 
 @dataclass(frozen=True)
@@ -150,7 +160,8 @@ def _run(settings: Settings, run: Run, bar: Bar) -> None:
         hidden=settings.hidden,
         weights=settings.weights,
         freeze=settings.freeze,
-        lr=settings.lr,
+        lr=settings.rate,
+        attention_lr=settings.attention_lr,
         schedule="cosine",
         seed=run.seed,
     )

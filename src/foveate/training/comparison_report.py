@@ -12,7 +12,7 @@ from rich.table import Table
 
 from foveate import models
 from foveate.data import Item
-from foveate.figures import Column, Gallery, Report, write_report
+from foveate.figures import Column, Gallery, Illustration, Report, split_accuracies, write_report
 from foveate.gaze import Gaze, watch
 from foveate.training.data import Images
 from foveate.training.keep import HISTORY, NETWORK
@@ -72,6 +72,7 @@ def write(settings: Settings, runs: Sequence[Run], table: pd.DataFrame, path: Pa
         rows=_rows(runs, table),
         curves=_curves(runs),
         galleries=[_gallery(settings, first)],
+        illustrations=_illustrations(settings, runs),
         settings={
             name: ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
             for name, value in vars(settings).items()
@@ -108,6 +109,19 @@ def _curves(runs: Sequence[Run]) -> dict[str, dict[int, dict[int, float]]]:
         values = dict(zip(history["epoch"].astype(int) + 1, history["val_accuracy"], strict=True))
         curves.setdefault(run.attention, {})[run.seed] = values
     return curves
+
+
+def _illustrations(settings: Settings, runs: Sequence[Run]) -> list[Illustration]:
+    """The accuracy of each seed, where there are several (rectangular Fig. 5)."""
+    if len(settings.seeds) < 2:
+        return []
+    accuracies: dict[str, list[float]] = {}
+    for run in runs:
+        accuracies.setdefault(run.attention, []).append(100 * (run.result or {})["accuracy"])
+    split = f"{settings.ratio:.0%} for training" if settings.ratio else "the data's own split"
+    figure = split_accuracies({split: accuracies}, "validation accuracy (%)")
+    about = "Dots of one column share a seed: its weights, its order and, where the data are split here, its split."
+    return [Illustration("Seed by seed", figure, about)]
 
 
 def _gallery(settings: Settings, runs: Sequence[Run]) -> Gallery:

@@ -14,7 +14,7 @@ from torchmetrics import MeanMetric
 from torchmetrics.classification import MulticlassAccuracy
 
 from foveate import models
-from foveate.gaze import watch
+from foveate.gaze import looks, watch
 from foveate.training.objectives import equivariance_distance, penalties
 
 
@@ -31,6 +31,8 @@ class Classifier(LightningModule):
         weights: of the backbone: nothing, "pretrained", or the path of a safetensors file.
         freeze: layers of the backbone that do not learn.
         lr: learning rate.
+        attention_lr: learning rate of the attention, where it is to differ: it starts from nothing, and what suits it
+            does not depend on how far the backbone has been trained.
         weight_decay: of AdamW; 0 makes it Adam.
         schedule: "constant", or "cosine" down to zero at the last epoch.
         equivariance: λ; nothing means the attention's own default.
@@ -48,6 +50,7 @@ class Classifier(LightningModule):
         weights: str | None = None,
         freeze: Sequence[str] = (),
         lr: float = 1e-4,
+        attention_lr: float | None = None,
         weight_decay: float = 0.0,
         schedule: Literal["constant", "cosine"] = "constant",
         equivariance: float | None = None,
@@ -61,6 +64,7 @@ class Classifier(LightningModule):
         self.frozen = models.freeze(self.network, freeze)
         self.equivariance = models.entry(attention).equivariance if equivariance is None else equivariance
         self.lr, self.weight_decay, self.schedule, self.seed = lr, weight_decay, schedule, seed
+        self.attention_lr = lr if attention_lr is None else attention_lr
         self.train_accuracy = MulticlassAccuracy(num_classes=len(class_names), average="micro")
         self.val_accuracy = self.train_accuracy.clone()
         self.val_loss = MeanMetric()
@@ -107,8 +111,16 @@ class Classifier(LightningModule):
 
     def configure_optimizers(self) -> OptimizerLRScheduler:
         """Adam over what learns, and the schedule."""
-        learning = [p for p in self.network.parameters() if p.requires_grad]
-        optimizer = torch.optim.AdamW(learning, lr=self.lr, weight_decay=self.weight_decay)
+        looking = {id(p) for look in looks(self.network).values() for p in look.parameters()}
+        groups: dict[bool, list[nn.Parameter]] = {False: [], True: []}
+        for parameter in self.network.parameters():
+            if parameter.requires_grad:
+                groups[id(parameter) in looking].append(parameter)
+        rates = {False: self.lr, True: self.attention_lr}
+        optimizer = torch.optim.AdamW(
+            [{"params": group, "lr": rates[looks_too]} for looks_too, group in groups.items() if group],
+            weight_decay=self.weight_decay,
+        )
         if self.schedule == "constant":
             return optimizer
         epochs = self.trainer.max_epochs or 1
