@@ -15,6 +15,7 @@ from torch import Tensor
 
 from foveate.data.item import ImageSet, Item
 from foveate.extras import require
+from foveate.progress import counted
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -214,9 +215,7 @@ class InMemory(ImageSet):
             return item.but(**changes)
 
         with ThreadPoolExecutor(threads) as pool:
-            track = require("rich.progress").track
-            loaded = track(pool.map(load, range(len(items))), "Reading images", total=len(items), transient=True)
-            self._items: list[Item] = list(loaded)
+            self._items = list(counted(pool.map(load, range(len(items))), "Reading images", len(items)))
 
     @property
     def labels(self) -> list[int]:

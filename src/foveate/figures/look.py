@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from rich.console import Console
-from rich.progress import track
 from torch import Tensor
 
 from foveate import models
@@ -19,6 +17,7 @@ from foveate.figures.files import save
 from foveate.figures.grids import animate, grid, sequence, sorted_strip
 from foveate.gaze import Gaze, watch
 from foveate.geometry import similarity, warp
+from foveate.progress import counted
 
 PER_FIGURE = 8  # images in one grid
 
@@ -106,9 +105,7 @@ def _see(onlookers: Sequence[Onlooker], images: Sequence[Tensor]) -> tuple[list[
 
 def _batches(files: ImageFiles) -> Iterator[list[Tensor]]:
     starts = range(0, len(files), PER_FIGURE)
-    console = Console(stderr=True)
-    shown = track(starts, "Looking", console=console, transient=True) if console.is_terminal else starts
-    for start in shown:
+    for start in counted(starts, "Looking"):
         yield [files[index].image for index in range(start, min(start + PER_FIGURE, len(files)))]
 
 

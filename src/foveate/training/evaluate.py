@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import nn
@@ -14,11 +14,10 @@ from torchmetrics.classification import MulticlassAccuracy
 from foveate import models
 from foveate.data.catalogue import open_split
 from foveate.data.transforms import Prepared
-from foveate.extras import require
 from foveate.gaze import watch
 from foveate.geometry import random_similarity, warp
 from foveate.metrics import EquivarianceError, shape_metrics, where_metrics
-from foveate.training.progress import console
+from foveate.progress import counted
 
 
 @torch.no_grad()
@@ -73,9 +72,4 @@ def evaluate_checkpoint(
         theirs, ours = ", ".join(items.classes[:3]), ", ".join(model.class_names[:3])
         raise ValueError(f"the network was trained for other classes ({ours}, …) than those of the data ({theirs}, …)")
     batches = DataLoader(Prepared(items, model.preprocess), batch_size)
-    return evaluate(model, _shown(batches), len(model.class_names))
-
-
-def _shown(batches: DataLoader[Any]) -> Iterable[Any]:
-    track = require("rich.progress").track
-    return cast("Iterable[Any]", track(batches, "Evaluating", console=console, transient=True))
+    return evaluate(model, counted(batches, "Evaluating"), len(model.class_names))
