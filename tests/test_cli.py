@@ -76,6 +76,22 @@ def test_failures_have_status_1_and_one_line(tmp_path: Path, capsys: pytest.Capt
         assert "Traceback" not in error
 
 
+def test_a_folder_with_a_broken_file_in_it_is_compared_and_the_file_named(tmp_path: Path) -> None:
+    for index in range(16):
+        folder = tmp_path / "data" / ("cat", "dog")[index % 2]
+        folder.mkdir(parents=True, exist_ok=True)
+        pixels = (Scenes(16, 40)[index].image * 255).byte().permute(1, 2, 0).numpy()
+        Image.fromarray(pixels).save(folder / f"{index}.png")
+    whole = (tmp_path / "data/cat/0.png").read_bytes()
+    (tmp_path / "data/cat/cut short.png").write_bytes(whole[: len(whole) // 2])
+    words = ["--size", "32", "--batch-size", "4", "--epochs", "1", "--attention", "none,positionwise"]
+    done = foveate("compare", "--data", tmp_path / "data", "--out", tmp_path / "out", *words)
+    assert done.returncode == 0, done.stderr
+    assert "foveate: warning: " in done.stderr
+    assert "cut short.png" in done.stderr
+    assert (tmp_path / "out/table.csv").exists()
+
+
 def test_help_is_quick_and_names_every_attention() -> None:
     shown = foveate("compare", "--help")
     assert shown.returncode == 0
@@ -212,6 +228,8 @@ def test_every_experiment_is_what_the_code_takes(path: Path, tmp_path: Path) -> 
     )
     with watch(model.eval()) as gazes:
         model(torch.rand(1, 3, 64, 64))
-    assert list(gazes) == ([] if config.model.attention == "none" else list(config.model.where))
-    assert (config.model.hidden, config.model.lr, config.data.size) == (512, 1e-4, 300)
-    assert (config.data.batch_size, config.trainer.max_epochs, config.data.augment) == (32, 40, True)
+    where = list(config.model.where) or [models.last_feature_map(model)]
+    assert list(gazes) == ([] if config.model.attention == "none" else where)
+    if path.parent.name == "rectangular":  # App. G
+        assert (config.model.hidden, config.model.lr, config.data.size) == (512, 1e-4, 300)
+        assert (config.data.batch_size, config.trainer.max_epochs, config.data.augment) == (32, 40, True)

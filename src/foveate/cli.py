@@ -6,15 +6,17 @@ import argparse
 import os
 import sys
 import traceback
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 T = TypeVar("T")
 
 
 def main(argv: Sequence[str] | None = None) -> NoReturn:
     """Run the command and leave with its exit status."""
+    warnings.showwarning = _show_warning
     sys.exit(run(sys.argv[1:] if argv is None else argv))
 
 
@@ -40,6 +42,12 @@ def run(argv: Sequence[str]) -> int:
         if not isinstance(error, ValueError | OSError | ImportError | KeyError):
             print(f"foveate: ({type(error).__name__}; FOVEATE_DEBUG=1 shows where it came from)", file=sys.stderr)
         return 1
+
+
+def _show_warning(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
+    """Our own warnings as a line; those of libraries are for their developers."""
+    if category.__module__.startswith("foveate") or os.environ.get("FOVEATE_DEBUG"):
+        print(f"foveate: warning: {message}", file=sys.stderr)
 
 
 class UsageError(ValueError):

@@ -7,6 +7,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 import foveate as fv
+from foveate.data import Scenes
 from foveate.data.transforms import Preprocess
 from foveate.models import LoadError, Recipe, build, save
 
@@ -84,3 +85,17 @@ def test_missing_and_cut_files_say_so(saved, tmp_path) -> None:
     cut.write_bytes(saved[1].read_bytes()[:-100])
     with pytest.raises(LoadError, match="cut short"):
         fv.load(cut)
+
+
+def test_the_packaged_network_knows_the_scenes_and_sees_their_objects() -> None:
+    model = fv.load("scenes-rectangular")
+    scenes = [Scenes(200, seed=1)[index] for index in range(200)]
+    with torch.no_grad(), fv.watch(model) as gazes:
+        logits = model(torch.stack([model.preprocess(scene.image) for scene in scenes]))
+    labels = torch.tensor([scene.label for scene in scenes])
+    assert (logits.argmax(1) == labels).float().mean() > 0.7
+    centers = torch.stack([scene.center for scene in scenes])
+    (gaze,) = gazes.values()
+    assert (gaze.center - centers).norm(dim=1).median() < 0.15  # at random it is about 0.35
+    with pytest.raises(LoadError, match="there are: scenes-rectangular"):
+        fv.load("scenes-rectangle")

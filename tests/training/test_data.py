@@ -3,6 +3,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from foveate.data.transforms import InMemory
 from foveate.training.data import Deal, Images
 
 
@@ -53,3 +54,11 @@ def test_a_split_by_ratio_follows_its_seed() -> None:
     assert labels(0) == labels(0)
     names = [[Images(size=16, count=30, ratio=0.6, split_seed=s).val_items[0].name] for s in range(4)]
     assert len({tuple(n) for n in names}) > 1
+
+
+def test_images_are_kept_in_memory_where_they_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert isinstance(Images(size=16, count=8).val_items, InMemory)
+    assert not isinstance(Images(size=16, count=8, cache=False).val_items, InMemory)
+    monkeypatch.setattr("foveate.training.data.MEMORY", 3 * 16**2 * 15)
+    assert not isinstance(Images(size=16, count=8).val_items, InMemory)
+    assert isinstance(Images(size=16, count=8, cache=True).val_items, InMemory)

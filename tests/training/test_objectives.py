@@ -72,3 +72,16 @@ def test_gradients_reach_the_look_and_the_seed_decides() -> None:
 
 def test_without_gazes_there_is_nothing_to_compare() -> None:
     assert equivariance_distance(nn.Identity(), torch.rand(2, 3, 8, 8), {}, random_similarity) == 0
+
+
+def test_moved_images_leave_no_trace_in_running_statistics() -> None:
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), RectangularAttention(8, widths=(4, 4, 4)))
+    images = torch.rand(4, 3, 32, 32)
+    with watch(model) as gazes:
+        model(images)
+    before = model[1].running_mean.clone(), model[1].running_var.clone()
+    equivariance_distance(model, images, gazes)
+    assert torch.equal(model[1].running_mean, before[0])
+    assert torch.equal(model[1].running_var, before[1])
+    model(images)
+    assert not torch.equal(model[1].running_mean, before[0])

@@ -15,6 +15,7 @@ from foveate.files import writing
 from foveate.models.recipe import Recipe, build
 
 _FORMAT = "1"
+_PACKAGED = Path(__file__).with_name("weights")
 
 
 class LoadError(ValueError):
@@ -36,18 +37,25 @@ def save(
         require("safetensors.torch").save_file(weights, beside, header)
 
 
-def load(path: str | Path) -> nn.Module:
-    """A network ready to use, from a file that `foveate train` or `foveate compare` wrote: in evaluation mode, with its
-    attention in place, and with `recipe`, `class_names`, `preprocess` (images to input) and `notes` as attributes.
+def load(path_or_name: str | Path) -> nn.Module:
+    """A network ready to use, from a file that `foveate train` or `foveate compare` wrote, or by a packaged name.
 
-    Nothing in the file is executed: it holds numbers and JSON, and names only registered attentions and timm backbones.
+    It is in evaluation mode, with its attention in place, and has `recipe`, `class_names`, `preprocess` (images to
+    input) and `notes` as attributes. Nothing in the file is executed: it holds numbers and JSON, and names only
+    registered attentions and timm backbones.
 
-    >>> model = load("runs/best.safetensors")                                # doctest: +SKIP
-    >>> model(model.preprocess(image)[None]).argmax()                        # doctest: +SKIP
+    >>> from foveate.data import Scenes
+    >>> model = load("scenes-rectangular")
+    >>> scene = Scenes(10)[3]
+    >>> model.class_names[model(model.preprocess(scene.image)[None]).argmax()] == Scenes.classes[scene.label]
+    True
     """
-    path = Path(path)
+    path = _PACKAGED / f"{path_or_name}.safetensors" if str(path_or_name) in packaged() else Path(path_or_name)
     if not path.is_file():
-        raise LoadError(f"there is no file {str(path)!r}")
+        names = ", ".join(packaged())
+        raise LoadError(
+            f"there is no file {str(path_or_name)!r}, and no packaged network of that name; there are: {names}"
+        )
     safetensors = require("safetensors")
     try:
         with safetensors.safe_open(path, "pt") as file:
@@ -72,6 +80,15 @@ def load(path: str | Path) -> nn.Module:
     }.items():
         object.__setattr__(model, name, value)
     return model.eval()
+
+
+def packaged() -> list[str]:
+    """The names of the trained networks that come with the package.
+
+    >>> packaged()
+    ['scenes-rectangular']
+    """
+    return sorted(path.stem for path in _PACKAGED.glob("*.safetensors"))
 
 
 def _recipe(values: dict[str, Any]) -> Recipe:

@@ -16,6 +16,7 @@ from lightning.pytorch import Trainer
 from foveate import models
 from foveate.files import writing
 from foveate.metrics.cost import ratio
+from foveate.progress import counted
 from foveate.training import comparison_report
 from foveate.training.data import Images
 from foveate.training.evaluate import evaluate
@@ -145,7 +146,8 @@ def compare(settings: Settings, out: Path, resume: bool = False) -> pd.DataFrame
     table = tabulate(settings, runs)
     with writing(out / TABLE) as beside:
         table.to_csv(beside, index=False)
-    comparison_report.write(settings, runs, table, out / REPORT)
+    with console.status("Writing the report"):
+        comparison_report.write(settings, runs, table, out / REPORT)
     return table
 
 
@@ -168,13 +170,15 @@ def _run(settings: Settings, run: Run, bar: Bar) -> None:
     with quiet():
         trainer = Trainer(
             max_epochs=settings.epochs,
+            devices=1,  # runs are many and small; `foveate train` is for one on many devices
             precision=settings.precision,
             callbacks=[bar],
             enable_progress_bar=False,
             **DEFAULTS,
         )
     fit(trainer, model, data, run.folder)
-    result = evaluate(model.network, data.val_dataloader(), len(data.class_names), run.seed)
+    network = model.network.to(trainer.strategy.root_device)
+    result = evaluate(network, data.val_dataloader(), len(data.class_names), run.seed)
     with writing(run.folder / RESULT) as beside:
         beside.write_text(json.dumps(result, indent=2))
 
@@ -187,7 +191,7 @@ def tabulate(settings: Settings, runs: Sequence[Run]) -> pd.DataFrame:
     spread = grouped.std(ddof=1).add_suffix("_std")
     plain = models.build(_recipe(settings, runs[0], "none")).eval()
     images = torch.zeros(8, 3, settings.size, settings.size)
-    for name in table.index:
+    for name in counted(table.index, "Measuring latency"):
         model = models.build(_recipe(settings, runs[0], name)).eval()
         table.loc[name, "added_parameters"] = models.parameter_count(model) - models.parameter_count(plain)
         with torch.no_grad():

@@ -35,14 +35,15 @@ COLUMNS = (
     Column("added_parameters", "added parameters", "", None, 0, "what the attention learns, in numbers"),
     Column("latency_ratio", "latency", "×", "lower", 2, "time of a forward pass over that of the plain backbone"),
 )
+UNPRINTED = ("catching_rate", "smoothness", "entropy")
 SHOWN = 8  # images in the gallery
 
 
 def show(table: pd.DataFrame) -> None:
-    """Print the table."""
-    columns = [column for column in COLUMNS if column.name in table]
+    """Print the table: of its columns, those that fit on a terminal."""
+    columns = [column for column in COLUMNS if column.name in table and column.name not in UNPRINTED]
     view = Table(box=None, header_style="bold")
-    view.add_column("attention")
+    view.add_column("attention", no_wrap=True)
     for column in columns:
         view.add_column(column.title + (f" [{column.unit}]" if column.unit else ""), justify="right")
     for _, row in table.iterrows():

@@ -14,6 +14,8 @@ from foveate.data import ImageSet, Item
 from foveate.data.catalogue import open_split
 from foveate.data.transforms import Augmented, InMemory, Prepared, Preprocess, training_transform
 
+MEMORY = 4 * 2**30  # bytes of images that are kept without asking
+
 
 class Images(LightningDataModule):
     """Images to train on and to validate on, prepared for a network.
@@ -32,7 +34,7 @@ class Images(LightningDataModule):
         backbone: the network they are for, whose normalisation is used; filled in from the model.
         seed: what is random in the order and the augmentation follows it, the epoch and the image.
         count: of scenes, where the data are scenes.
-        cache: decode and resize each image once, and keep it in memory.
+        cache: decode and resize each image once, and keep it in memory; nothing means where they take 4 GB or less.
     """
 
     def __init__(
@@ -49,7 +51,7 @@ class Images(LightningDataModule):
         backbone: str = "tiny",
         seed: int = 0,
         count: int | None = None,
-        cache: bool = True,
+        cache: bool | None = None,
     ) -> None:
         super().__init__()
         self.batch_size, self.workers, self.seed = batch_size, workers, seed
@@ -57,7 +59,8 @@ class Images(LightningDataModule):
         options = {"size": size, **({} if count is None else {"count": count})} if data == "scenes" else {}
         training, validation = open_split(data, ratio, split_seed, root=root, download=download, masks=True, **options)
         self.class_names = list(training.classes)
-        keep = partial(InMemory, size=size) if cache else _as_it_is
+        fits = 3 * size**2 * (len(training) + len(validation)) <= MEMORY
+        keep = partial(InMemory, size=size) if cache or (cache is None and fits) else _as_it_is
         self.val_items = keep(validation)
         transform = training_transform(self.preprocess) if augment else self.preprocess
         self.train_items = Augmented(keep(training), transform, seed)

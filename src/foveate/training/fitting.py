@@ -46,12 +46,14 @@ def fit(trainer: Trainer, model: Classifier, data: Images, folder: Path) -> None
 @contextmanager
 def quiet() -> Iterator[None]:
     """Keep Lightning's advice, which is for its developers, from the terminal."""
-    logger = logging.getLogger("lightning.pytorch")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
+    loggers = [logging.getLogger(f"lightning.{part}") for part in ("fabric", "pytorch")]
+    levels = [logger.level for logger in loggers]
     try:
+        for logger in loggers:
+            logger.setLevel(logging.ERROR)
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", module="lightning")
             yield
     finally:
-        logger.setLevel(level)
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)

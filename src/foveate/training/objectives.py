@@ -1,6 +1,7 @@
 """What is minimised: the task's loss, what the gazes ask for, and how far they fail to move with the image."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
@@ -32,6 +33,20 @@ def equivariance_distance(
     if not gazes:
         return images.new_zeros(())
     matrix = draw(images.shape[0]).to(images)
-    with watch(model) as seen:
-        model(warp(images, matrix))
+    with watch(model) as seen, statistics_kept(model):
+        model(warp(images, matrix, padding="border"))
     return torch.stack([gaze.move(matrix).distance(seen[name]).mean() for name, gaze in gazes.items()]).sum()
+
+
+@contextmanager
+def statistics_kept(model: nn.Module) -> Iterator[None]:
+    """Batch norms normalise as ever, but take nothing into their running statistics: moved images are not the data."""
+    norms = [m for m in model.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm) and m.training]
+    momenta = [norm.momentum for norm in norms]
+    try:
+        for norm in norms:
+            norm.momentum = 0.0
+        yield
+    finally:
+        for norm, momentum in zip(norms, momenta, strict=True):
+            norm.momentum = momentum
