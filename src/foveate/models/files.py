@@ -34,7 +34,7 @@ def save(
     }
     weights = {name: value.detach().cpu().contiguous() for name, value in model.state_dict().items()}
     with writing(path) as beside:
-        require("safetensors.torch").save_file(weights, beside, header)
+        beside.write_bytes(require("safetensors.torch").save(weights, header))
 
 
 def load(path_or_name: str | Path) -> nn.Module:

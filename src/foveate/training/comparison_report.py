@@ -21,27 +21,23 @@ from foveate.training.progress import console
 if TYPE_CHECKING:
     from foveate.training.compare import Run, Settings
 
-COLUMNS = (
+COLUMNS = (  # what a reader compares; table.csv has the other metrics too
     Column(
         "accuracy", "accuracy", "%", "higher", 1, "share of the validation images named rightly, after the last epoch"
     ),
     Column("fitting_rate", "fitting rate", "%", "higher", 1, "overlap of where it looked with the object: IoU"),
-    Column("catching_rate", "catching rate", "", "higher", 2, "agreement of map and mask pixel by pixel, from −1 to 1"),
     Column("pointing_accuracy", "pointing", "%", "higher", 1, "how often the map's maximum lies on the object"),
     Column("attention_inside", "inside", "%", "higher", 1, "share of the attention that lies on the object"),
     Column("equivariance_error", "equivariance error", "", "lower", 3, "how far the map fails to move with the image"),
-    Column("smoothness", "total variation", "", None, 2, "of the map: low is smooth"),
-    Column("entropy", "entropy", "", None, 2, "of the map, 1 where it looks everywhere alike"),
     Column("added_parameters", "added parameters", "", None, 0, "what the attention learns, in numbers"),
     Column("latency_ratio", "latency", "×", "lower", 2, "time of a forward pass over that of the plain backbone"),
 )
-UNPRINTED = ("catching_rate", "smoothness", "entropy")
 SHOWN = 8  # images in the gallery
 
 
 def show(table: pd.DataFrame) -> None:
-    """Print the table: of its columns, those that fit on a terminal."""
-    columns = [column for column in COLUMNS if column.name in table and column.name not in UNPRINTED]
+    """Print the table."""
+    columns = [column for column in COLUMNS if column.name in table]
     view = Table(box=None, header_style="bold")
     view.add_column("attention", no_wrap=True)
     for column in columns:
@@ -76,7 +72,7 @@ def write(settings: Settings, runs: Sequence[Run], table: pd.DataFrame, path: Pa
         illustrations=_illustrations(settings, runs),
         settings={
             name: ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
-            for name, value in vars(settings).items()
+            for name, value in {**vars(settings), "lr": settings.rate}.items()
             if value not in (None, (), [])
         },
         notes=[
