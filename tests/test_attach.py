@@ -272,6 +272,8 @@ def _ddp_worker(rank: int, store: str, folder: str) -> None:
         (loss + gazes[LAYER].map.square().mean()).backward()
     if rank == 1:
         torch.save({name: p.grad for name, p in model.named_parameters()}, folder)
+    del parallel  # before the group that it speaks through
+    torch.distributed.barrier()
     torch.distributed.destroy_process_group()
 
 

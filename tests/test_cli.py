@@ -52,6 +52,7 @@ def test_usage_errors_have_status_2_and_say_what_to_do(capsys: pytest.CaptureFix
         (["compare", "--epochs", "0"], "epochs must be positive"),
         (["compare", "--seeds", "a,b"], "invalid list of int value"),
         (["comparee"], "invalid choice"),
+        (["compare", "--backbone", "resnet18x"], "resnet18d"),
         ([], "COMMAND"),
         (["look", "x.png"], "--checkpoint"),
     ):
@@ -66,7 +67,6 @@ def test_usage_errors_have_status_2_and_say_what_to_do(capsys: pytest.CaptureFix
 def test_failures_have_status_1_and_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for words, said in (
         (["compare", "--data", str(tmp_path / "nothing"), "--out", str(tmp_path / "a")], "does not exist"),
-        (["compare", "--backbone", "resnet18x", "--out", str(tmp_path / "b")], "resnet18"),
         (["compare", "--data", "cifar10", "--root", str(tmp_path), "--out", str(tmp_path / "c")], "cifar10"),
         (["look", str(tmp_path), "--checkpoint", str(tmp_path / "no.safetensors")], "there is no file"),
     ):
@@ -228,7 +228,7 @@ def test_every_experiment_is_what_the_code_takes(path: Path, tmp_path: Path) -> 
     )
     with watch(model.eval()) as gazes:
         model(torch.rand(1, 3, 64, 64))
-    where = list(config.model.where) or [models.last_feature_map(model)]
+    where = list(config.model.where) or list(models.backbone(config.model.backbone).last_feature_map(model))
     assert list(gazes) == ([] if config.model.attention == "none" else where)
     if path.parent.name == "rectangular":  # App. G
         assert (config.model.hidden, config.model.lr, config.data.size) == (512, 1e-4, 300)

@@ -79,7 +79,7 @@ def _add_compare(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--resume", action="store_true", help="go on with the comparison that --out holds")
     parser.add_argument("--data", default="scenes", help="scenes, a data set's name, or an image folder")
     parser.add_argument("--root", help="where data sets are kept")
-    parser.add_argument("--backbone", default="tiny", help="tiny, or the name of any timm model")
+    parser.add_argument("--backbone", default="tiny", help=f"any timm model, or {', '.join(_backbone_names())}")
     parser.add_argument("--weights", help="of the backbone: 'pretrained', or a safetensors file")
     parser.add_argument("--freeze", type=_list(str), default=(), metavar="LAYER,…", help="layers that do not learn")
     parser.add_argument("--hidden", type=int, default=0, help="width of a hidden layer before the logits")
@@ -195,6 +195,12 @@ def _attention_names() -> list[str]:
     from foveate.models import registry
 
     return registry.names()
+
+
+def _backbone_names() -> list[str]:
+    from foveate.models import backbones
+
+    return backbones()
 
 
 def _checked(make: Callable[[], T]) -> T:

@@ -6,18 +6,18 @@ import torch
 from safetensors.torch import save_file
 
 from foveate import watch
-from foveate.models import Recipe, TinyCNN, build, freeze, last_feature_map, normalisation, parameter_count
+from foveate.models import Recipe, TinyCNN, backbone, build, freeze, parameter_count
 
 CLASSES = ["cat", "dog", "owl"]
 
 
-@pytest.mark.parametrize("backbone", ["tiny", "resnet10t", "test_efficientnet", "test_convnext", "test_resnet"])
-def test_any_backbone_attends_after_its_last_feature_map(backbone: str) -> None:
-    model = build(Recipe(backbone, CLASSES, "rectangular"))
+@pytest.mark.parametrize("name", ["tiny", "resnet10t", "test_efficientnet", "test_convnext", "test_resnet"])
+def test_any_backbone_attends_after_its_last_feature_map(name: str) -> None:
+    model = build(Recipe(name, CLASSES, "rectangular"))
     with watch(model) as gazes:
         logits = model(torch.rand(2, 3, 96, 96))
     assert logits.shape == (2, 3)
-    assert list(gazes) == [last_feature_map(model)]
+    assert list(gazes) == list(backbone(name).last_feature_map(model))
 
 
 def test_a_hidden_layer_and_options_reach_the_network() -> None:
@@ -66,5 +66,5 @@ def test_frozen_layers_do_not_learn() -> None:
 
 
 def test_normalisation_is_that_of_the_backbone() -> None:
-    assert normalisation("tf_efficientnet_lite0") == ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
-    assert normalisation("tiny") == normalisation("resnet18")
+    assert backbone("tf_efficientnet_lite0").mean == backbone("tf_efficientnet_lite0").std == (0.5, 0.5, 0.5)
+    assert backbone("tiny").std == backbone("resnet18").std

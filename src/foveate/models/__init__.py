@@ -1,24 +1,27 @@
 """Networks: named attentions, recipes that files can hold, saving and loading."""
 
+from foveate.models.backbones import Backbone, backbone, backbones, register_backbone
 from foveate.models.files import LoadError, load, save
-from foveate.models.recipe import Recipe, build, freeze, last_feature_map, normalisation, parameter_count
+from foveate.models.recipe import Recipe, build, freeze, parameter_count
 from foveate.models.registry import Entry, attaching, entry, names, register
 from foveate.models.tiny import TinyCNN
 
 __all__ = [
+    "Backbone",
     "Entry",
     "LoadError",
     "Recipe",
     "TinyCNN",
     "attaching",
+    "backbone",
+    "backbones",
     "build",
     "entry",
     "freeze",
-    "last_feature_map",
     "load",
     "names",
-    "normalisation",
     "parameter_count",
     "register",
+    "register_backbone",
     "save",
 ]

@@ -13,8 +13,6 @@ class TinyCNN(nn.Module):
     torch.Size([2, 10])
     """
 
-    attend_after = "stages.3"
-
     def __init__(self, classes: int, widths: tuple[int, ...] = (16, 32, 64, 96, 96), channels: int = 3) -> None:
         super().__init__()
         strides = (2, 2, 1, 2, 1)

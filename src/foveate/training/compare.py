@@ -40,14 +40,14 @@ class Settings:
     Attributes:
         data: the name of a data set, or an image folder.
         root: where data sets are kept.
-        backbone: "tiny", or the name of any timm model.
+        backbone: the name of one of the project's own networks, or of any timm model.
         attentions: registered names, compared in this order.
         where: layers to attend after; empty means the backbone's last feature map.
         weights: of the backbone: None, "pretrained", or the path of a safetensors file.
         freeze: layers of the backbone that do not learn.
         hidden: width of a hidden layer before the logits; 0 for none.
         epochs, seeds, size, batch_size: of the training; each seed draws its own split, weights and order.
-        lr: of the backbone and its classifier; None is 2e-3 for "tiny", which starts from nothing, and 1e-4 otherwise.
+        lr: of the backbone and its classifier; None is the one that suits the backbone.
         attention_lr: of the attention, which always starts from nothing.
         ratio: share of the images to train on, where the data bring no split of their own.
         augment: ColorJitter and RandomPerspective.
@@ -93,6 +93,7 @@ class Settings:
         )
 
     def __post_init__(self) -> None:
+        models.backbone(self.backbone)
         for name in self.attentions:
             models.entry(name)
         if not self.attentions or not self.seeds:
@@ -106,7 +107,7 @@ class Settings:
         """The learning rate of the backbone."""
         if self.lr is not None:
             return self.lr
-        return 2e-3 if self.backbone == "tiny" else 1e-4
+        return models.backbone(self.backbone).rate
 
 
 @dataclass(frozen=True)

@@ -147,5 +147,5 @@ def _gallery(settings: Settings, runs: Sequence[Run]) -> Gallery:
 
 def _spread(data: Images) -> list[Item]:
     """Some validation items, of as many classes as can be."""
-    step = max(1, len(data.val_items) // SHOWN)
-    return [data.val_items[index] for index in range(0, step * SHOWN, step)][: len(data.val_items)]
+    count = len(data.val_items)
+    return [data.val_items[index] for index in range(0, count, max(1, count // SHOWN))][:SHOWN]

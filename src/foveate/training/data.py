@@ -55,7 +55,8 @@ class Images(LightningDataModule):
     ) -> None:
         super().__init__()
         self.batch_size, self.workers, self.seed = batch_size, workers, seed
-        self.preprocess = Preprocess(size, *models.normalisation(backbone))
+        kind = models.backbone(backbone)
+        self.preprocess = Preprocess(size, kind.mean, kind.std)
         options = {"size": size, **({} if count is None else {"count": count})} if data == "scenes" else {}
         training, validation = open_split(data, ratio, split_seed, root=root, download=download, masks=True, **options)
         self.class_names = list(training.classes)

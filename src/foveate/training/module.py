@@ -23,11 +23,12 @@ class Classifier(LightningModule):
 
     Args:
         class_names: one for each logit; filled in from the data.
-        backbone: "tiny", or the name of any timm model.
+        backbone: the name of one of the project's own networks, or of any timm model.
         attention: a registered attention, see `foveate compare --help`.
         where: layers to attend after; empty means the backbone's last feature map.
         options: options of the attention.
         hidden: width of a hidden layer before the logits; 0 for none.
+        backbone_options: options of the backbone.
         weights: of the backbone: nothing, "pretrained", or the path of a safetensors file.
         freeze: layers of the backbone that do not learn.
         lr: learning rate.
@@ -47,6 +48,7 @@ class Classifier(LightningModule):
         where: Sequence[str] = (),
         options: Mapping[str, Any] | None = None,
         hidden: int = 0,
+        backbone_options: Mapping[str, Any] | None = None,
         weights: str | None = None,
         freeze: Sequence[str] = (),
         lr: float = 1e-4,
@@ -57,7 +59,9 @@ class Classifier(LightningModule):
         seed: int = 0,
     ) -> None:
         super().__init__()
-        self.recipe = models.Recipe(backbone, list(class_names), attention, list(where), dict(options or {}), hidden)
+        self.recipe = models.Recipe(
+            backbone, class_names, attention, where, dict(options or {}), hidden, dict(backbone_options or {})
+        )
         torch.manual_seed(seed)  # the same seed draws the same first weights, whatever was drawn before
         network = models.build(self.recipe, weights)
         self.network: nn.Module = network.to(memory_format=torch.channels_last)  # twice as fast on a CPU
