@@ -119,7 +119,7 @@ def _find(model: nn.Module, where: str | Iterable[str]) -> dict[str, nn.Module]:
             raise AttachError(f"the model has no layer {pattern!r}; near names: {', '.join(near) or 'none'}")
         found.update((name, names[name]) for name in matches)
     if not found:
-        raise AttachError("no layer was named, and the network does not say itself: pass a name or a glob pattern as `where`")
+        raise AttachError("no layer was named, and none is known to be meant: pass a name or a glob as `where`")
     homes: dict[int, str] = {}
     for name, layer in found.items():
         home = _home(layer)

@@ -77,6 +77,7 @@ def _add_compare(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = argparse.ArgumentDefaultsHelpFormatter
     parser.add_argument("--out", type=Path, default=Path("runs/compare"), metavar="DIR", help="folder for all results")
     parser.add_argument("--resume", action="store_true", help="go on with the comparison that --out holds")
+    parser.add_argument("--jobs", type=_positive, default=1, metavar="N", help="runs side by side, in N processes")
     parser.add_argument("--data", default="scenes", help="scenes, a data set's name, or an image folder")
     parser.add_argument("--root", help="where data sets are kept")
     parser.add_argument("--backbone", default="tiny", help=f"any timm model, or {', '.join(_backbone_names())}")
@@ -105,12 +106,12 @@ def _compare(arguments: argparse.Namespace) -> int:
     given = {
         name: value
         for name, value in vars(arguments).items()
-        if name not in ("command", "out", "resume", "attention") and value is not None
+        if name not in ("command", "out", "resume", "jobs", "attention") and value is not None
     }
     if arguments.attention is not None:
         given["attentions"] = arguments.attention
     settings = _checked(lambda: compare.Settings(**given))
-    table = compare.compare(settings, arguments.out, arguments.resume)
+    table = compare.compare(settings, arguments.out, arguments.resume, arguments.jobs)
     comparison_report.show(table)
     print(f"{arguments.out / compare.TABLE}\n{arguments.out / compare.REPORT}")
     return 0
@@ -189,6 +190,13 @@ def _list(of: Callable[[str], T]) -> Callable[[str], tuple[T, ...]]:
 
     parse.__name__ = f"list of {of.__name__}"
     return parse
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise ValueError
+    return number
 
 
 def _attention_names() -> list[str]:

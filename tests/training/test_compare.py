@@ -48,6 +48,13 @@ def test_the_table_has_a_row_for_each_attention_with_deviations(whole) -> None:
     assert len(table) == 2
 
 
+def test_runs_side_by_side_end_in_the_numbers_of_runs_in_turn(whole, tmp_path) -> None:
+    table = compare(SMALL, tmp_path, jobs=2)
+    assert list(table["attention"]) == list(whole[0]["attention"])
+    for name in ("accuracy", "fitting_rate", "equivariance_error"):
+        assert table[name].tolist() == pytest.approx(whole[0][name].tolist(), abs=1e-4, nan_ok=True)
+
+
 class Words(HTMLParser):
     def __init__(self) -> None:
         super().__init__()

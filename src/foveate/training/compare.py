@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -11,7 +11,8 @@ from typing import Literal
 
 import pandas as pd
 import torch
-from lightning.pytorch import Trainer
+from lightning.pytorch import Callback, Trainer
+from rich.progress import Progress
 
 from foveate import models
 from foveate.files import writing
@@ -24,6 +25,7 @@ from foveate.training.fitting import DEFAULTS, fit, quiet
 from foveate.training.keep import NETWORK
 from foveate.training.module import Classifier
 from foveate.training.progress import Bar, console, progress_bars
+from foveate.training.side_by_side import side_by_side
 
 DEFAULT = ("none", "positionwise", "cbam", "rectangular", "rectangular-equivariant")
 RESULT, SETTINGS, TABLE, REPORT = "result.json", "settings.json", "table.csv", "report.html"
@@ -130,18 +132,19 @@ class Run:
         return json.loads(path.read_text()) if path.is_file() else None
 
 
-def compare(settings: Settings, out: Path, resume: bool = False) -> pd.DataFrame:
+def compare(settings: Settings, out: Path, resume: bool = False, jobs: int = 1) -> pd.DataFrame:
     """Train and evaluate every attention with every seed, and write `table.csv` and `report.html` into `out`.
 
-    A comparison that was interrupted goes on with `resume`, and ends in the numbers that it would have had.
+    A comparison that was interrupted goes on with `resume`, and ends in the numbers that it would have had. With
+    several `jobs`, as many runs go side by side, each in a process of its own.
     """
     _claim(settings, out, resume)
     runs = [Run(a, seed, out / "runs" / f"{a}-seed{seed}") for seed in settings.seeds for a in settings.attentions]
     with progress_bars() as progress:
         overall = progress.add_task("all runs", total=len(runs), note="")
-        for run in runs:
-            if run.result is None:
-                _run(settings, run, Bar(progress, run.name))
+        missing = [run for run in runs if run.result is None]
+        progress.advance(overall, len(runs) - len(missing))
+        for run in _in_turn(settings, missing, progress) if jobs == 1 else _at_once(settings, missing, jobs):
             progress.advance(overall)
             console.print(f"{run.name}: accuracy {(run.result or {})['accuracy']:.1%}")
     table = tabulate(settings, runs)
@@ -152,7 +155,17 @@ def compare(settings: Settings, out: Path, resume: bool = False) -> pd.DataFrame
     return table
 
 
-def _run(settings: Settings, run: Run, bar: Bar) -> None:
+def _in_turn(settings: Settings, runs: Sequence[Run], progress: Progress) -> Iterator[Run]:
+    for run in runs:
+        _run(settings, run, [Bar(progress, run.name)])
+        yield run
+
+
+def _at_once(settings: Settings, runs: Sequence[Run], jobs: int) -> Iterator[Run]:
+    return side_by_side(partial(_run, settings), runs, jobs)
+
+
+def _run(settings: Settings, run: Run, callbacks: Sequence[Callback] = ()) -> None:
     """Train and evaluate one attention with one seed."""
     data = settings.images(run.seed)
     model = Classifier(
@@ -173,7 +186,7 @@ def _run(settings: Settings, run: Run, bar: Bar) -> None:
             max_epochs=settings.epochs,
             devices=1,  # runs are many and small; `foveate train` is for one on many devices
             precision=settings.precision,
-            callbacks=[bar],
+            callbacks=list(callbacks),
             enable_progress_bar=False,
             **DEFAULTS,
         )
