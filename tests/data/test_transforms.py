@@ -1,5 +1,6 @@
 import json
 import math
+import pickle
 
 import pytest
 import torch
@@ -140,3 +141,10 @@ def test_images_in_memory_are_read_once_and_are_the_same() -> None:
     assert kept.labels == scenes.labels
     again[0].label = -5
     assert kept[4].label == scenes.labels[4]
+
+
+def test_what_workers_are_sent_survives_the_way() -> None:
+    scenes = Scenes(2, size=20)
+    items = Augmented(InMemory(scenes, 16), training_transform(Preprocess(16)), seed=1)
+    there = pickle.loads(pickle.dumps(items))
+    assert torch.equal(there[1].image, items[1].image)

@@ -26,9 +26,8 @@ def side_by_side(work: Callable[[T], object], pieces: Sequence[T], jobs: int) ->
         jobs: how many processes.
     """
     threads = max(1, (os.cpu_count() or 1) // jobs)
-    pool = ProcessPoolExecutor(
-        min(jobs, max(1, len(pieces))), multiprocessing.get_context("spawn"), _prepare, (threads,)
-    )
+    settings = (threads, multiprocessing.get_start_method())
+    pool = ProcessPoolExecutor(min(jobs, max(1, len(pieces))), multiprocessing.get_context("spawn"), _prepare, settings)
     before = set(multiprocessing.active_children())
     try:
         futures = {pool.submit(work, piece): piece for piece in pieces}
@@ -43,6 +42,7 @@ def side_by_side(work: Callable[[T], object], pieces: Sequence[T], jobs: int) ->
         pool.shutdown(cancel_futures=True)
 
 
-def _prepare(threads: int) -> None:
+def _prepare(threads: int, method: str) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent hears Ctrl-C, and ends its children
+    multiprocessing.set_start_method(method, force=True)  # of the children's own children, who load images
     torch.set_num_threads(threads)
