@@ -4,6 +4,7 @@ import io
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from textwrap import wrap
 
 import numpy as np
 import torch
@@ -21,6 +22,7 @@ from foveate.gaze import Gaze
 from foveate.geometry import pixel_centers
 
 _CELL = 1.35  # inches of the side of a cell
+_LETTERS = 12  # letters of a name in an inch
 
 
 @styled()
@@ -66,7 +68,9 @@ def grid(
     across = images_along == "columns"
     ratio = _ratio(pictures)
     rows, columns = (len(names), len(pictures)) if across else (len(pictures), len(names))
-    lines = 1 + max(name.count("\n") for name in names)
+    width, height = _cell(ratio)
+    labels = [fold(name, round((height if across else width) * _LETTERS)) for name in names]
+    lines = 1 + max(label.count("\n") for label in labels)
     head = bool(captions) if across else 1.25 * lines
     figure = _figure(rows, columns, ratio, 0.2 * head, 0.1 + 0.2 * (lines if across else bool(captions)), title)
     axes = figure.subplots(rows, columns, squeeze=False)
@@ -76,7 +80,7 @@ def grid(
             mask = None if masks is None else masks[k]
             draw(ax, picture, gazes.get(name), ways.get(name, "image"), k, mask, truth)
             _letterbox(ax, picture, ratio)
-    _label(axes if across else axes.T, names, captions, across)
+    _label(axes if across else axes.T, labels, captions, across)
     return figure
 
 
@@ -93,9 +97,14 @@ def _letterbox(ax: Axes, picture: Tensor, ratio: float) -> None:
     ax.set(xlim=(-x, width + x), ylim=(height + y, -y), facecolor="#f1f2f4")
 
 
+def _cell(ratio: float) -> tuple[float, float]:
+    """Width and height of a cell, in inches."""
+    return _CELL / max(ratio, 1.0) ** 0.5, _CELL * ratio / max(ratio, 1.0) ** 0.5
+
+
 def _figure(rows: int, columns: int, ratio: float, head: float, left: float, title: str) -> Figure:
     """A figure for cells of one ratio, with room for a line of text above and on the left (inches)."""
-    width, height = _CELL / max(ratio, 1.0) ** 0.5, _CELL * ratio / max(ratio, 1.0) ** 0.5
+    width, height = _cell(ratio)
     layout = ConstrainedLayoutEngine(w_pad=0.02, h_pad=0.02, wspace=0.0, hspace=0.0)
     size = (columns * (width + 0.04) + left + 0.04, rows * (height + 0.04) + head + 0.04 + 0.3 * bool(title))
     figure = Figure(figsize=size, layout=layout)
@@ -117,6 +126,16 @@ def _label(axes: np.ndarray, names: Sequence[str], captions: Sequence[str] | Non
             ax.set_title(shorten(caption, 22), fontsize=8, fontweight="normal", color=INK, loc="center", pad=4)
         else:
             ax.set_ylabel(shorten(caption, 22), fontsize=8, labelpad=5)
+
+
+def fold(text: str, length: int) -> str:
+    """A name in lines of at most `length` letters, broken at spaces and hyphens where it has any.
+
+    >>> fold("rectangular-equivariant", 12).splitlines()
+    ['rectangular-', 'equivariant']
+    """
+    lines = (wrap(line, max(1, length), break_long_words=False) or [""] for line in text.splitlines() or [""])
+    return "\n".join(part for parts in lines for part in parts)
 
 
 def shorten(text: str, length: int) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 import torch
+from rich.measure import Measurement
 from rich.table import Table
 
 from foveate import models
@@ -36,15 +37,28 @@ SHOWN = 8  # images in the gallery
 
 
 def show(table: pd.DataFrame) -> None:
-    """Print the table."""
+    """Print the table, as many of its columns as fit the terminal whole."""
     columns = [column for column in COLUMNS if column.name in table]
+    fitting = (n for n in range(len(columns), 1, -1) if _width(_view(table, columns[:n])) <= console.width)
+    shown = next(fitting, 1)
+    console.print(_view(table, columns[:shown]))
+    if left := columns[shown:]:
+        console.print(f"not shown for want of room: {', '.join(column.title for column in left)}")
+
+
+def _view(table: pd.DataFrame, columns: Sequence[Column]) -> Table:
     view = Table(box=None, header_style="bold")
     view.add_column("attention", no_wrap=True)
     for column in columns:
-        view.add_column(column.title + (f" [{column.unit}]" if column.unit else ""), justify="right")
+        heading = column.title + (f" [{column.unit}]" if column.unit else "")
+        view.add_column(heading.replace(" ", "\n"), justify="right", no_wrap=True)
     for _, row in table.iterrows():
         view.add_row(str(row["attention"]), *(_cell(row, column) for column in columns))
-    console.print(view)
+    return view
+
+
+def _width(view: Table) -> int:
+    return Measurement.get(console, console.options.update(width=10_000), view).maximum
 
 
 def _cell(row: pd.Series[Any], column: Column) -> str:

@@ -11,6 +11,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 console = Console(stderr=True)
+if not console.is_terminal:
+    console.width = 160  # a file is as wide as a table needs
 
 
 @contextmanager
