@@ -92,6 +92,9 @@ def _add_compare(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--batch-size", type=int, help="images in a batch")
     parser.add_argument("--lr", type=float, help="learning rate of the backbone (2e-3 for tiny, 1e-4 for others)")
     parser.add_argument("--attention-lr", type=float, help="learning rate of the attention (5e-4)")
+    parser.add_argument(
+        "--equivariance", type=float, metavar="λ", help="weight of moving with the image, where that is trained for"
+    )
     parser.add_argument("--ratio", type=float, help="share of the images to train on, by class")
     parser.add_argument("--augment", action=argparse.BooleanOptionalAction, help="ColorJitter and RandomPerspective")
     parser.add_argument("--workers", type=int, default=0, help="processes that load images")

@@ -51,6 +51,7 @@ class Settings:
         epochs, seeds, size, batch_size: of the training; each seed draws its own split, weights and order.
         lr: of the backbone and its classifier; None is the one that suits the backbone.
         attention_lr: of the attention, which always starts from nothing.
+        equivariance: weight λ for attentions that are trained to move with the image; None is their own.
         ratio: share of the images to train on, where the data bring no split of their own.
         augment: ColorJitter and RandomPerspective.
         count: of scenes, where they are the data.
@@ -72,6 +73,7 @@ class Settings:
     batch_size: int = 32
     lr: float | None = None
     attention_lr: float = 5e-4
+    equivariance: float | None = None
     ratio: float | None = None
     augment: bool = False
     count: int | None = None
@@ -178,6 +180,7 @@ def _run(settings: Settings, run: Run, callbacks: Sequence[Callback] = ()) -> No
         freeze=settings.freeze,
         lr=settings.rate,
         attention_lr=settings.attention_lr,
+        equivariance=settings.equivariance if models.entry(run.attention).equivariance else None,
         schedule="cosine",
         seed=run.seed,
     )
