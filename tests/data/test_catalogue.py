@@ -1,9 +1,10 @@
-import struct
+import pickle
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from idx import write_idx
 from PIL import Image
 
 from foveate.data import NAMES, DataError, MissingData, Scenes, data_root, open_dataset, open_split
@@ -99,18 +100,12 @@ def test_trimaps_become_masks_only_when_asked_and_their_border_is_animal_unless_
         assert mask[0, 1, 2]
 
 
-def idx(path: Path, pixels: np.ndarray) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    shape = struct.pack(f">{pixels.ndim}I", *pixels.shape)
-    path.write_bytes(bytes([0, 0, 8, pixels.ndim]) + shape + pixels.tobytes())
-
-
 @pytest.mark.parametrize(("name", "folder"), [("mnist", "MNIST"), ("fashion-mnist", "FashionMNIST")])
 def test_grey_sets_of_torchvision_become_coloured_items(tmp_path: Path, name: str, folder: str) -> None:
     for part, count in (("train", 4), ("t10k", 2)):
         pixels = np.arange(count, dtype=np.uint8)[:, None, None] * np.full((1, 28, 28), 10, dtype=np.uint8)
-        idx(tmp_path / folder / "raw" / f"{part}-images-idx3-ubyte", pixels)
-        idx(tmp_path / folder / "raw" / f"{part}-labels-idx1-ubyte", np.arange(count, dtype=np.uint8))
+        write_idx(tmp_path / folder / "raw" / f"{part}-images-idx3-ubyte", pixels)
+        write_idx(tmp_path / folder / "raw" / f"{part}-labels-idx1-ubyte", np.arange(count, dtype=np.uint8))
     train, test = open_split(name, root=tmp_path)
     assert (len(train), len(test), len(train.classes)) == (4, 2, 10)
     item = train[3]
@@ -137,6 +132,38 @@ def test_cifar_is_found_as_class_folders(tmp_path: Path) -> None:
     assert (len(train), len(test), train.classes) == (6, 4, ("cat", "dog"))
 
 
+def test_cifar_keeps_a_fifth_of_each_class_for_validation(tmp_path: Path) -> None:
+    class_folders(tmp_path / "cifar10" / "train", 5)
+    class_folders(tmp_path / "cifar10" / "test", 2)
+    train, val = open_split("cifar10-40k", root=tmp_path)
+    assert (train.labels, val.labels) == ([0] * 4 + [1] * 4, [0, 1])
+    assert set(names(train)) | set(names(val)) == set(names(open_dataset("cifar10", root=tmp_path)))
+    assert len(open_dataset("cifar10-40k", "test", root=tmp_path)) == 4
+    assert len(open_dataset("cifar10-40k", "all", root=tmp_path)) == 14
+
+
+def test_pcam_is_read_from_its_files(tmp_path: Path) -> None:
+    h5py = pytest.importorskip("h5py")
+    (tmp_path / "pcam").mkdir()
+    for part, count in (("train", 3), ("valid", 2), ("test", 1)):
+        pixels = np.zeros((count, 96, 96, 3), dtype=np.uint8)
+        pixels[-1, 5, 7] = (1, 2, 3)
+        for kind, values in (("x", pixels), ("y", np.arange(count).reshape(-1, 1, 1, 1) % 2)):
+            with h5py.File(tmp_path / "pcam" / f"camelyonpatch_level_2_split_{part}_{kind}.h5", "w") as file:
+                file[kind] = values
+    train, val = open_split("pcam", root=tmp_path)
+    assert (train.labels, val.labels, open_dataset("pcam", "test", root=tmp_path).labels) == ([0, 1, 0], [0, 1], [0])
+    assert (train[2].image.shape, train[2].image[:, 5, 7].tolist()) == ((3, 96, 96), [1, 2, 3])
+    assert int(train[0].image.sum()) == 0
+    again = pickle.loads(pickle.dumps(train))  # as workers are sent it, an open file notwithstanding
+    assert torch.equal(again[2].image, train[2].image)
+
+
+def test_only_some_have_a_validation_part() -> None:
+    with pytest.raises(DataError, match=r"only rot-mnist, .* have a validation part"):
+        open_dataset("scenes", "val")
+
+
 def test_the_root_is_the_argument_or_the_environment_or_the_cache(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -151,7 +178,9 @@ def test_the_root_is_the_argument_or_the_environment_or_the_cache(
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "scenes"])
 def test_a_missing_data_set_says_how_to_get_it(tmp_path: Path, name: str) -> None:
-    with pytest.raises(MissingData, match=f"(?s){name} is not in .*download=True.*FOVEATE_DATA.*put there: .*"):
+    with pytest.raises(
+        MissingData, match=f"(?s){name.removesuffix('-40k')} is not in .*download=True.*FOVEATE_DATA.*put there: .*"
+    ):
         open_dataset(name, root=tmp_path)
     assert list(tmp_path.iterdir()) == []
 

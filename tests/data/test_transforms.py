@@ -8,7 +8,16 @@ from PIL import Image
 from torch.utils.data import DataLoader
 from torchvision.transforms.v2 import functional
 
-from foveate.data import Augmented, InMemory, Item, Prepared, Preprocess, Scenes, training_transform
+from foveate.data import (
+    Augmented,
+    InMemory,
+    Item,
+    Prepared,
+    Preprocess,
+    Scenes,
+    ShiftAndMirror,
+    training_transform,
+)
 
 PHOTO = torch.randint(0, 256, (3, 30, 50), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
 
@@ -32,6 +41,16 @@ def test_preprocessing_takes_pillow_uint8_floats_and_batches() -> None:
 def test_unnormalise_undoes_normalise() -> None:
     prepare, values = Preprocess(8), torch.rand(2, 3, 8, 8)
     assert torch.allclose(prepare.unnormalise(prepare.normalise(values)), values, atol=1e-6)
+
+
+def test_a_model_of_grey_images_gets_the_luminance() -> None:
+    prepare = Preprocess(8, (0.1,), (0.5,))
+    colours = torch.rand(2, 3, 8, 8)
+    expected = (0.299 * colours[:, :1] + 0.587 * colours[:, 1:2] + 0.114 * colours[:, 2:] - 0.1) / 0.5
+    assert torch.allclose(prepare(colours), expected, atol=1e-6)
+    grey = torch.randint(0, 256, (1, 8, 8), dtype=torch.uint8)
+    assert torch.allclose(prepare(grey.expand(3, -1, -1)), prepare(grey), atol=1e-6)
+    assert prepare.unnormalise(prepare(colours)).shape == (2, 3, 8, 8)
 
 
 def test_preprocessing_goes_through_json() -> None:
@@ -148,3 +167,51 @@ def test_what_workers_are_sent_survives_the_way() -> None:
     items = Augmented(InMemory(scenes, 16), training_transform(Preprocess(16)), seed=1)
     there = pickle.loads(pickle.dumps(items))
     assert torch.equal(there[1].image, items[1].image)
+
+
+@pytest.mark.parametrize("size", [16, 20])
+def test_batches_are_the_items_one_by_one_in_memory_and_out_of_it(size: int) -> None:
+    scenes = Scenes(7, size=20)
+    prepare = Preprocess(size)
+    for transform in (prepare, ShiftAndMirror(prepare), training_transform(prepare)):
+        for items in (scenes, InMemory(scenes, size)):
+            for ready in (Augmented(items, transform, seed=3), Prepared(items, prepare)):
+                batch = ready.batch([5, 0, 6])
+                for place, index in enumerate([5, 0, 6]):
+                    one = ready[index]
+                    assert set(one) == set(batch)
+                    assert torch.equal(batch.image[place], one.image)
+                    assert batch.label[place] == one.label
+                    if "mask" in one:
+                        assert torch.equal(batch.mask[place], one.mask)
+                        assert batch.name[place] == one.name
+
+
+def test_shift_and_mirror_moves_each_image_as_its_numbers_say() -> None:
+    images = torch.randint(1, 256, (40, 3, 9, 9), dtype=torch.uint8)
+    numbers = torch.rand(40, 3)
+    moved = ShiftAndMirror(Preprocess(9, (0.0,) * 3, (1 / 255,) * 3), shift=2)(images, numbers).round()
+    seen = set()
+    for image, (down, right, mirror), result in zip(images, numbers, moved, strict=True):
+        row, column = int(down * 5) - 2, int(right * 5) - 2
+        expected = torch.zeros(3, 9, 9)
+        for i in range(9):
+            for j in range(9):
+                at = (i + row, (8 - j if mirror >= 0.5 else j) + column)
+                if all(0 <= k < 9 for k in at):
+                    expected[:, i, j] = image[:, at[0], at[1]]
+        assert torch.equal(result, expected)
+        seen.add((row, column))
+    assert {row for row, _ in seen} == {column for _, column in seen} == {-2, -1, 0, 1, 2}
+
+
+def test_shift_and_mirror_follows_seed_epoch_and_index() -> None:
+    def run(seed: int, epoch: int, indices: list[int]) -> torch.Tensor:
+        items = Augmented(InMemory(Scenes(6, 16), 16), ShiftAndMirror(Preprocess(16)), seed=seed)
+        items.set_epoch(epoch)
+        return items.batch(indices).image
+
+    everything = run(0, 1, [0, 1, 2, 3, 4, 5])
+    assert torch.equal(run(0, 1, [4, 2]), everything[[4, 2]])
+    assert not torch.equal(run(0, 2, [4, 2]), everything[[4, 2]])
+    assert not torch.equal(run(1, 1, [4, 2]), everything[[4, 2]])

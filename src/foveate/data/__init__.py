@@ -12,7 +12,7 @@ from foveate.data.folders import BadFiles, DataError, ImageFiles, class_folder, 
 from foveate.data.item import ImageSet, Item
 from foveate.data.scenes import Scenes
 from foveate.data.splits import Joined, Part, stratified_split
-from foveate.data.transforms import Augmented, InMemory, Prepared, Preprocess, training_transform
+from foveate.data.transforms import Augmented, InMemory, Prepared, Preprocess, ShiftAndMirror, training_transform
 
 __all__ = [
     "NAMES",
@@ -30,6 +30,7 @@ __all__ = [
     "Prepared",
     "Preprocess",
     "Scenes",
+    "ShiftAndMirror",
     "class_folder",
     "data_root",
     "flat_folder",

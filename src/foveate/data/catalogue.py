@@ -7,15 +7,17 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from foveate.data.folders import DataError, class_folder
 from foveate.data.item import ImageSet, Item
+from foveate.data.rot_mnist import FILE, RotMNIST
 from foveate.data.scenes import Scenes
 from foveate.data.splits import Joined, Part, stratified_split
 from foveate.extras import require
 
-Split = Literal["train", "test", "all"]
+OwnPart = Literal["train", "val", "test"]
+Split = Literal["train", "val", "test", "all"]
 TEST_FOLDERS = ("test", "val", "valid", "validation")
 RATIO = 0.8  # share of training where a data set comes without a split of its own
 
@@ -44,7 +46,9 @@ TORCHVISION = {
     "stl10": Entry("STL10", *_BY_NAME),
     "svhn": Entry("SVHN", *_BY_NAME, classes=tuple("0123456789")),
 }
-NAMES = ("scenes", "oxford-iiit-pet", *TORCHVISION)
+PARTS: tuple[OwnPart, ...] = ("train", "val", "test")
+IN_THREE_PARTS = ("rot-mnist", "cifar10-40k", "pcam")  # which have a validation part of their own
+NAMES = ("scenes", "oxford-iiit-pet", *TORCHVISION, *IN_THREE_PARTS)
 
 
 def data_root(root: str | Path | None = None) -> Path:
@@ -68,7 +72,7 @@ def open_dataset(
 
     Args:
         name: a name or a path.
-        split: "train", "test", or "all" for both in one.
+        split: "train", "test", "val" where there is such a part, or "all" for all parts in one.
         root: where data sets are, see `data_root`.
         download: get the data set if it is missing and has a name.
         masks: give items their `mask` where there is ground truth: for metrics, never for training.
@@ -77,8 +81,12 @@ def open_dataset(
     >>> len(open_dataset("scenes", "test", count=50))
     50
     """
-    if split not in ("train", "test", "all"):
-        raise DataError(f"split must be 'train', 'test' or 'all', not {split!r}")
+    if split not in (*PARTS, "all"):
+        raise DataError(f"split must be 'train', 'val', 'test' or 'all', not {split!r}")
+    if name in IN_THREE_PARTS:
+        return _in_three_parts(str(name), split, data_root(root), download)
+    if split == "val":
+        raise DataError(f"only {', '.join(IN_THREE_PARTS)} have a validation part of their own; use 'test', or a ratio")
     if name == "scenes":
         return _scenes(split, options)
     if name == "oxford-iiit-pet":
@@ -95,12 +103,15 @@ def open_split(
 ) -> tuple[ImageSet, ImageSet]:
     """Training and validation parts of a data set: its own where ratio is None, else all of it split by ratio and seed.
 
+    Where it has no validation part of its own, its test part takes the place.
+
     >>> train, val = open_split("scenes", 0.75, count=100)
     >>> train.classes == val.classes
     True
     """
     if ratio is None:
-        return open_dataset(name, "train", **arguments), open_dataset(name, "test", **arguments)
+        held_out: Split = "val" if name in IN_THREE_PARTS else "test"
+        return open_dataset(name, "train", **arguments), open_dataset(name, held_out, **arguments)
     whole = open_dataset(name, "all", **arguments)
     train, val = stratified_split(whole.labels, ratio, seed)
     return Part(whole, train), Part(whole, val)
@@ -177,6 +188,44 @@ def _torchvision(name: str, split: Split, root: Path, download: bool) -> ImageSe
             )
             raise _missing(name, root, layout) from None
     return Wrapped(source, entry.classes or source.classes)
+
+
+def _in_three_parts(name: str, split: Split, root: Path, download: bool) -> ImageSet:
+    if split == "all":
+        return Joined([_in_three_parts(name, part, root, download) for part in PARTS])
+    if name == "rot-mnist":
+        return _rot_mnist(split, root, download)
+    return _pcam(split, root, download) if name == "pcam" else _cifar10_40k(split, root, download)
+
+
+def _rot_mnist(part: OwnPart, root: Path, download: bool) -> ImageSet:
+    if download:
+        return cast(ImageSet, _get(lambda: RotMNIST(root, part, download=True), "rot-mnist"))
+    try:
+        return RotMNIST(root, part)
+    except RuntimeError:
+        layout = f"{root / FILE}, or what torchvision.datasets.MNIST keeps in {root}, from which it is made"
+        raise _missing("rot-mnist", root, layout) from None
+
+
+def _pcam(part: OwnPart, root: Path, download: bool) -> ImageSet:
+    from foveate.data import pcam
+
+    if not pcam.there(root):
+        if not download:
+            raise _missing("pcam", root, f"{root / pcam.FOLDER}/camelyonpatch_level_2_split_{{train,valid,test}}_*.h5")
+        for own in PARTS:
+            _get(lambda: require("torchvision.datasets").PCAM(root, own, download=True), "pcam")  # noqa: B023
+    return pcam.PCam(root, part)
+
+
+def _cifar10_40k(part: OwnPart, root: Path, download: bool) -> ImageSet:
+    """CIFAR-10 whose training part keeps 1,000 images of each class for validation (equivariant 4.2)."""
+    if part == "test":
+        return _torchvision("cifar10", "test", root, download)
+    whole = _torchvision("cifar10", "train", root, download)
+    train, val = stratified_split(whole.labels, 0.8)
+    return Part(whole, train if part == "train" else val)
 
 
 def _folder(path: Path, split: Split) -> ImageSet:

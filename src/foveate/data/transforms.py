@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.utils.data import default_collate
 
 from foveate.data.item import ImageSet, Item
 from foveate.extras import require
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+LUMINANCE = (0.299, 0.587, 0.114)  # of red, green and blue, as in ITU-R BT.601
 Transform = Callable[[Tensor], Tensor]
 
 
@@ -32,7 +35,7 @@ class Preprocess:
 
     Args:
         size: height and width.
-        mean, std: of each channel, for values in [0, 1].
+        mean, std: of each channel, for values in [0, 1]; one of each means a model that takes grey images.
 
     >>> prepare = Preprocess(32)
     >>> prepare(torch.zeros(3, 50, 40, dtype=torch.uint8)).shape
@@ -67,20 +70,27 @@ class Preprocess:
         return resized
 
     def normalise(self, image: Tensor) -> Tensor:
-        """Values (..., C, H, W) of uint8, or of floats in [0, 1], to mean 0 and deviation 1 in each channel."""
+        """Values (..., C, H, W) of uint8, or of floats in [0, 1], to mean 0 and deviation 1 in each channel.
+
+        Coloured images become grey ones (..., 1, H, W) for a model that takes these.
+        """
         values = image.float() if image.is_floating_point() else image.float() / 255
+        if len(self.mean) == 1 and values.shape[-3] == 3:
+            values = (values * self._column(LUMINANCE, values)).sum(-3, keepdim=True)
         return (values - self._column(self.mean, values)) / self._column(self.std, values)
 
     def unnormalise(self, batch: Tensor) -> Tensor:
-        """Normalised values (..., C, H, W) back to [0, 1], to be looked at."""
-        return (batch * self._column(self.std, batch) + self._column(self.mean, batch)).clamp(0, 1)
+        """Normalised values (..., C, H, W) back to colours (..., 3, H, W) in [0, 1], to be looked at."""
+        values = (batch * self._column(self.std, batch) + self._column(self.mean, batch)).clamp(0, 1)
+        return values.expand(*values.shape[:-3], 3, -1, -1) if values.shape[-3] == 1 else values
 
     def mask(self, mask: Tensor) -> Tensor:
-        """A mask (1, H, W) as the image is resized, (1, size, size) bool: pixels of which half or more is inside."""
+        """Masks (..., 1, H, W) as images are resized, (..., 1, size, size): pixels of which half or more is inside."""
         if mask.shape[-2:] == (self.size, self.size):
             return mask.bool()
-        share = F.interpolate(mask[None].float(), (self.size, self.size), mode="bilinear", antialias=True)
-        return share[0] >= 0.5
+        planes = mask.reshape(-1, 1, *mask.shape[-2:]).float()
+        share = F.interpolate(planes, (self.size, self.size), mode="bilinear", antialias=True)
+        return (share >= 0.5).reshape(*mask.shape[:-2], self.size, self.size)
 
     def to_dict(self) -> dict[str, Any]:
         """The settings in what JSON knows."""
@@ -128,6 +138,41 @@ def training_transform(
     return transform
 
 
+class ShiftAndMirror:
+    """What small photographs are trained with (CIFAR-10+): shifted, black coming in, and mirrored every other time.
+
+    Args:
+        preprocess: the size and the normalisation.
+        shift: the most by which an image is moved up, down, left or right, in pixels.
+
+    It works on whole batches, and takes the random numbers that it needs instead of drawing them.
+
+    >>> transform = ShiftAndMirror(Preprocess(32))
+    >>> transform(torch.zeros(5, 3, 32, 32, dtype=torch.uint8), torch.rand(5, transform.draws)).shape
+    torch.Size([5, 3, 32, 32])
+    """
+
+    draws = 3  # random numbers for each image
+
+    def __init__(self, preprocess: Preprocess, shift: int = 4) -> None:
+        self.preprocess = preprocess
+        self.shift = shift
+
+    def __call__(self, images: Tensor, numbers: Tensor) -> Tensor:
+        """Images (B, C, H, W) and numbers (B, 3) in [0, 1) to (B, C, size, size) float32."""
+        images = self.preprocess.resize(images)
+        size, count = self.preprocess.size, len(images)
+        padded = F.pad(images, [self.shift] * 4)
+        first = (numbers[:, :2] * (2 * self.shift + 1)).long()  # the upper left pixel of what is kept
+        along = torch.arange(size).expand(count, -1)
+        across = torch.where(numbers[:, 2:] < 0.5, along, along.flip(1))
+        rows, columns = first[:, :1] + along, first[:, 1:] + across
+        which = torch.arange(count)[:, None, None]
+        # Indexed with the channels last, so that each pixel is copied as a whole.
+        moved = padded.permute(0, 2, 3, 1)[which, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2)
+        return self.preprocess.normalise(moved)
+
+
 class Prepared(ImageSet):
     """A data set ready for evaluation: images preprocessed, masks resized with them, the rest as it is."""
 
@@ -142,7 +187,14 @@ class Prepared(ImageSet):
         return self.items.labels
 
     def __getitem__(self, index: int) -> Item:
-        item = self.items[index]
+        return self._prepare(self.items[index])
+
+    def batch(self, indices: Sequence[int]) -> Item:
+        """Several items as one, prepared at once where they are in memory."""
+        in_memory = isinstance(self.items, InMemory)
+        return self._prepare(self.items.batch(indices)) if in_memory else super().batch(indices)
+
+    def _prepare(self, item: Item) -> Item:
         changes = {"image": self.preprocess(item.image)}
         if "mask" in item:
             changes["mask"] = self.preprocess.mask(item.mask)
@@ -154,9 +206,15 @@ class Augmented(ImageSet):
 
     What happens to an image depends on (seed, epoch, index) alone, so a run is the same with any number of workers, and
     one that is resumed the same as one that was not. Call `set_epoch` before each epoch; workers that persist hear it.
+
+    Args:
+        items: the data set.
+        transform: a function of one image, which draws from torch's global random numbers; or one of those that work on
+            whole batches, a hundred times faster where the items are in memory: `Preprocess` and `ShiftAndMirror`.
+        seed: of the random numbers.
     """
 
-    def __init__(self, items: ImageSet, transform: Transform, seed: int = 0) -> None:
+    def __init__(self, items: ImageSet, transform: Transform | ShiftAndMirror, seed: int = 0) -> None:
         self.items = items
         self.transform = transform
         self.seed = seed
@@ -175,8 +233,28 @@ class Augmented(ImageSet):
 
     def __getitem__(self, index: int) -> Item:
         item = self.items[index]
+        if isinstance(self.transform, ShiftAndMirror):
+            return Item(image=self.transform(item.image[None], self._numbers([index]))[0], label=item.label)
         with _random_numbers_of(self.seed, int(self._epoch), index):
             return Item(image=self.transform(item.image), label=item.label)
+
+    def batch(self, indices: Sequence[int]) -> Item:
+        """Several items as one, transformed at once where the transform can and they are in memory."""
+        if not isinstance(self.items, InMemory) or not isinstance(self.transform, Preprocess | ShiftAndMirror):
+            return super().batch(indices)
+        items = self.items.batch(indices)
+        if isinstance(self.transform, ShiftAndMirror):
+            return Item(image=self.transform(items.image, self._numbers(indices)), label=items.label)
+        return Item(image=self.transform(items.image), label=items.label)
+
+    def _numbers(self, indices: Sequence[int]) -> Tensor:
+        """Numbers in [0, 1) for images at some indices in this epoch, (B, draws): rows of one table for all images."""
+        return _table(self.seed, int(self._epoch), len(self), ShiftAndMirror.draws)[indices]
+
+
+@lru_cache(maxsize=2)
+def _table(seed: int, epoch: int, rows: int, columns: int) -> Tensor:
+    return torch.rand(rows, columns, generator=torch.Generator().manual_seed(_mixed(seed, epoch)))
 
 
 @contextmanager
@@ -184,16 +262,21 @@ def _random_numbers_of(*key: int) -> Iterator[None]:
     """Torch's global random numbers are those of a key inside, and go on outside as if nothing had been."""
     state = torch.get_rng_state()
     try:
-        torch.default_generator.manual_seed(int(np.random.SeedSequence(key).generate_state(1)[0]))
+        torch.default_generator.manual_seed(_mixed(*key))
         yield
     finally:
         torch.set_rng_state(state)
 
 
+def _mixed(*key: int) -> int:
+    """A seed that depends on every number of a key."""
+    return int(np.random.SeedSequence(key).generate_state(1)[0])
+
+
 class InMemory(ImageSet):
     """A data set whose images are decoded and resized once, and kept: all other work of an epoch is the augmentation.
 
-    It costs 3·size² bytes for each image, once for all workers that are forked.
+    It costs 3·size² bytes for each image, once for all workers that are forked; batches of it are slices of one tensor.
     """
 
     def __init__(self, items: ImageSet, size: int, threads: int = 4) -> None:
@@ -209,7 +292,9 @@ class InMemory(ImageSet):
             return item.but(**changes)
 
         with ThreadPoolExecutor(threads) as pool:
-            self._items = list(counted(pool.map(load, range(len(items))), "Reading images", len(items)))
+            loaded = list(counted(pool.map(load, range(len(items))), "Reading images", len(items)))
+        keys = list(loaded[0]) if loaded else []
+        self._values = {key: default_collate([item.pop(key) for item in loaded]) for key in keys}
 
     @property
     def labels(self) -> list[int]:
@@ -217,4 +302,14 @@ class InMemory(ImageSet):
         return self._labels
 
     def __getitem__(self, index: int) -> Item:
-        return self._items[index].but()
+        place = range(len(self))[index]
+        return Item({key: values[place] for key, values in self._values.items()}).but(label=self._labels[place])
+
+    def batch(self, indices: Sequence[int]) -> Item:
+        """Several items as one, without looking at each."""
+        return Item(
+            {
+                key: values[indices] if isinstance(values, Tensor) else [values[index] for index in indices]
+                for key, values in self._values.items()
+            }
+        )

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from typing import Literal, TypeVar
 
 import torch
 from lightning.pytorch import LightningDataModule
@@ -12,8 +13,17 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 from foveate import models
 from foveate.data import ImageSet, Item
 from foveate.data.catalogue import open_split
-from foveate.data.transforms import Augmented, InMemory, Prepared, Preprocess, training_transform
+from foveate.data.transforms import (
+    Augmented,
+    InMemory,
+    Prepared,
+    Preprocess,
+    ShiftAndMirror,
+    Transform,
+    training_transform,
+)
 
+T = TypeVar("T")
 MEMORY = 4 * 2**30  # bytes of images that are kept without asking
 
 
@@ -25,12 +35,13 @@ class Images(LightningDataModule):
         root: where data sets are kept.
         download: fetch a data set that is not there.
         ratio: the share of the training images to train on, the others being for validation, drawn by class; nothing
-            means the data set's own test split, or 0.8 where it has none.
+            means the data set's own validation split, else its test split, or 0.8 where it has none.
         split_seed: which of the random splits.
         size: side of the square that images are resized to.
         batch_size: over all processes together.
         workers: processes that load images.
-        augment: ColorJitter and RandomPerspective (rectangular App. G), for photographs.
+        augment: "photo", or simply true, is ColorJitter and RandomPerspective (rectangular App. G), for photographs;
+            "shift" is a shift by up to 4 pixels and a mirror image, for small ones (CIFAR-10+).
         backbone: the network they are for, whose normalisation is used; filled in from the model.
         seed: what is random in the order and the augmentation follows it, the epoch and the image.
         count: of scenes, where the data are scenes.
@@ -47,7 +58,7 @@ class Images(LightningDataModule):
         size: int = 64,
         batch_size: int = 32,
         workers: int = 0,
-        augment: bool = False,
+        augment: bool | Literal["photo", "shift"] = False,
         backbone: str = "tiny",
         seed: int = 0,
         count: int | None = None,
@@ -63,7 +74,10 @@ class Images(LightningDataModule):
         fits = 3 * size**2 * (len(training) + len(validation)) <= MEMORY
         keep = partial(InMemory, size=size) if cache or (cache is None and fits) else _as_it_is
         self.val_items = keep(validation)
-        transform = training_transform(self.preprocess) if augment else self.preprocess
+        if augment == "shift":
+            transform: Transform | ShiftAndMirror = ShiftAndMirror(self.preprocess)
+        else:
+            transform = training_transform(self.preprocess) if augment else self.preprocess
         self.train_items = Augmented(keep(training), transform, seed)
 
     def train_dataloader(self) -> DataLoader[Item]:
@@ -84,6 +98,7 @@ class Images(LightningDataModule):
             Dealt(items),
             self.batch_size // world,
             sampler=Deal(len(items), self.seed if shuffle else None, epoch, world, rank),
+            collate_fn=_as_it_is,  # `Dealt` gives whole batches
             num_workers=self.workers,
             persistent_workers=False,
             drop_last=shuffle and len(items) >= self.batch_size,
@@ -91,16 +106,17 @@ class Images(LightningDataModule):
 
 
 class Dealt(Dataset[Item]):
-    """Items at the indices that `Deal` deals: (epoch, position, counts)."""
+    """Batches of items at the indices that `Deal` deals: (epoch, position, counts)."""
 
     def __init__(self, items: ImageSet) -> None:
         self.items = items
 
-    def __getitem__(self, index: tuple[int, int, bool]) -> Item:
-        epoch, position, counts = index
+    def __getitems__(self, indices: Sequence[tuple[int, int, bool]]) -> Item:
+        """What a DataLoader asks for: a batch at once."""
+        epochs, positions, counts = zip(*indices, strict=True)
         if isinstance(self.items, Augmented):
-            self.items.set_epoch(epoch)
-        return self.items[position].but(counts=counts)
+            self.items.set_epoch(epochs[0])
+        return self.items.batch(list(positions)).but(counts=torch.tensor(counts))
 
 
 class Deal(Sampler[tuple[int, int, bool]]):
@@ -130,5 +146,5 @@ class Deal(Sampler[tuple[int, int, bool]]):
             yield epoch, order[place % self.count], place < self.count
 
 
-def _as_it_is(items: ImageSet) -> ImageSet:
+def _as_it_is(items: T) -> T:
     return items
