@@ -3,7 +3,16 @@
 from typing import TYPE_CHECKING, Any
 
 from foveate.attach import AttachError, attach, detach
-from foveate.attention import CBAMAttention, PositionwiseAttention, RectangularAttention, SpatialAttention
+from foveate.attention import (
+    BottleneckAttention,
+    BottleneckHead,
+    CBAMAttention,
+    PositionwiseAttention,
+    RectangularAttention,
+    SpatialAttention,
+    draws,
+    predict,
+)
 from foveate.gaze import Gaze, Look, watch
 
 if TYPE_CHECKING:
@@ -12,6 +21,8 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = [
     "AttachError",
+    "BottleneckAttention",
+    "BottleneckHead",
     "CBAMAttention",
     "Gaze",
     "Look",
@@ -20,7 +31,9 @@ __all__ = [
     "SpatialAttention",
     "attach",
     "detach",
+    "draws",
     "load",
+    "predict",
     "watch",
 ]
 

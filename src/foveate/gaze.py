@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, fields, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, cast
 
 import torch
 import torch.nn.functional as F
@@ -74,7 +74,24 @@ class Gaze:
         return self.map.shape[0]
 
 
-class Look(nn.Module, ABC):
+class Priced(Protocol):
+    """What has a price: a scalar that is added to the loss. Gazes do, and what other watched modules return."""
+
+    @property
+    def penalty(self) -> Tensor:
+        """A scalar to add to the loss."""
+        ...
+
+
+class Watched(nn.Module, ABC):
+    """A module whose output `watch` sees, so that its price reaches the loss though no module keeps state."""
+
+    @abstractmethod
+    def forward(self, x: Tensor) -> Priced:
+        """Features in, something with a penalty out."""
+
+
+class Look(Watched):
     """The half of an attention that decides where to look: features in, a `Gaze` out. `watch` sees each of them."""
 
     @abstractmethod
@@ -89,7 +106,19 @@ class Look(nn.Module, ABC):
 
 
 class Gazes(dict[str, Gaze]):
-    """Gazes by the name of the layer that they belong to; a missing name says which ones there are."""
+    """Gazes by the name of the layer that they belong to; a missing name says which ones there are.
+
+    `others` holds what watched modules that are no looks returned: no maps, but penalties.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.others: dict[str, Priced] = {}
+
+    @property
+    def penalty(self) -> Tensor:
+        """What everything that was seen asks to add to the loss, a scalar."""
+        return sum((seen.penalty for seen in (*self.values(), *self.others.values())), torch.zeros(()))
 
     def __missing__(self, name: str) -> Gaze:
         there = ", ".join(map(repr, self)) or "none: has the model run inside the `with` block?"
@@ -113,8 +142,8 @@ def watch(model: nn.Module) -> Iterator[Gazes]:
     handles: list[RemovableHandle] = []
     compiled = any(hasattr(module, COMPILED) or module._compiled_call_impl for module in model.modules())
     try:
-        for name, look in looks(model).items():
-            handles.append(look.register_forward_hook(partial(_keep, gazes, name)))
+        for name, module in watched(model).items():
+            handles.append(module.register_forward_hook(partial(_keep, gazes, name)))
         with torch.compiler.set_stance("force_eager") if compiled else nullcontext():
             yield gazes
     finally:
@@ -124,13 +153,18 @@ def watch(model: nn.Module) -> Iterator[Gazes]:
 
 def looks(model: nn.Module) -> dict[str, Look]:
     """Every look of a model by the name of the layer it belongs to: the host's where it was attached, else its own."""
+    return {name: module for name, module in watched(model).items() if isinstance(module, Look)}
+
+
+def watched(model: nn.Module) -> dict[str, Watched]:
+    """Every module of a model that `watch` sees, by the name of the layer it belongs to."""
     while hasattr(model, COMPILED) or isinstance(model, nn.parallel.DistributedDataParallel):
         model = getattr(model, COMPILED, None) or cast(nn.Module, model.module)
     layers = dict(model.named_modules())
     hosts = {id(hook.attention): name for name, layer in layers.items() for hook in attached(layer)}
-    found: dict[str, Look] = {}
+    found: dict[str, Watched] = {}
     for name, module in layers.items():
-        if isinstance(module, Look):
+        if isinstance(module, Watched):
             owner = name.removesuffix("look").removesuffix(".")
             host = hosts.get(id(layers[owner]), owner)
             found[".".join(part for part in host.split(".") if part != COMPILED)] = module
@@ -156,5 +190,6 @@ def attached(layer: nn.Module) -> list[Attached]:
     return [hook for hook in layer._forward_hooks.values() if isinstance(hook, Attached)]
 
 
-def _keep(gazes: Gazes, name: str, look: nn.Module, inputs: Any, gaze: Gaze) -> None:
-    gazes[name] = gaze
+def _keep(gazes: Gazes, name: str, module: nn.Module, inputs: Any, output: Any) -> None:
+    seen = gazes if isinstance(output, Gaze) else gazes.others
+    seen[name] = output

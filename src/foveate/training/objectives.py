@@ -6,16 +6,18 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from foveate.gaze import Gaze, watch
+from foveate.gaze import Gaze, Gazes, watch
 from foveate.geometry import random_similarity, warp
 
 
 def penalties(gazes: Mapping[str, Gaze]) -> Tensor:
-    """The sum of the gazes' penalties, a scalar.
+    """The sum of the penalties of gazes, and of whatever else `watch` saw with them, a scalar.
 
     >>> penalties({"layer4": Gaze(torch.ones(2, 1, 3, 3))})
     tensor(0.)
     """
+    if isinstance(gazes, Gazes):
+        return gazes.penalty
     return sum((gaze.penalty for gaze in gazes.values()), torch.zeros(()))
 
 
