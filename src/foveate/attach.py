@@ -158,7 +158,7 @@ def _dry_run(model: nn.Module, layers: dict[str, nn.Module], example: Tensor | N
             for name, layer in layers.items()
         ]
         try:
-            with _undisturbed(model):
+            with undisturbed(model):
                 model(image)
         except _SeenAll:
             break
@@ -200,7 +200,7 @@ def _images(model: nn.Module) -> Iterator[Tensor]:
 
 
 @contextmanager
-def _undisturbed(model: nn.Module) -> Iterator[None]:
+def undisturbed(model: nn.Module) -> Iterator[None]:
     """Evaluation without gradients, after which training modes and random numbers are as they were."""
     training = {module: module.training for module in model.modules()}
     devices = {p.device for p in model.parameters() if p.device.type == "cuda"}

@@ -3,31 +3,38 @@
 The metrics need torchmetrics and are loaded when they are asked for; `functional` and `theory` need torch alone.
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from foveate.extras import require
 
 if TYPE_CHECKING:
+    from foveate.metrics.interpretability import InterpretabilityScore, interpretability_scores
     from foveate.metrics.shape import EquivarianceError, MapEntropy, MapSmoothness, shape_metrics
     from foveate.metrics.where import AttentionInside, CatchingRate, FittingRate, PointingAccuracy, where_metrics
 
+_HOME = {
+    **dict.fromkeys(("InterpretabilityScore", "interpretability_scores"), "interpretability"),
+    **dict.fromkeys(("EquivarianceError", "MapEntropy", "MapSmoothness", "shape_metrics"), "shape"),
+    **dict.fromkeys(("AttentionInside", "CatchingRate", "FittingRate", "PointingAccuracy", "where_metrics"), "where"),
+}
 __all__ = [
     "AttentionInside",
     "CatchingRate",
     "EquivarianceError",
     "FittingRate",
+    "InterpretabilityScore",
     "MapEntropy",
     "MapSmoothness",
     "PointingAccuracy",
+    "interpretability_scores",
     "shape_metrics",
     "where_metrics",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in __all__:
+    if name not in _HOME:
         raise AttributeError(f"module 'foveate.metrics' has no attribute {name!r}")
     require("torchmetrics")
-    from foveate.metrics import shape, where
-
-    return getattr(shape if hasattr(shape, name) else where, name)
+    return getattr(import_module(f"foveate.metrics.{_HOME[name]}"), name)

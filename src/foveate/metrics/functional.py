@@ -6,6 +6,7 @@ everywhere alike, so it counts as uniform, and attention below zero counts as no
 """
 
 import math
+from collections.abc import Sequence
 from typing import Literal
 
 import torch
@@ -16,6 +17,7 @@ from foveate.gaze import Gaze
 from foveate.geometry import inverse, move_points, pixel_centers
 
 Threshold = float | Literal["mean", "area"]
+COSINE = 0.9  # at which two maps count as one; bottleneck gives no number, so look at the curve
 _TIED = 1e-6  # values closer than this share of the map's maximum are equal: resizing a flat map ripples it that much
 
 
@@ -124,6 +126,64 @@ def equivariance_error(map: Tensor | Gaze, seen: Tensor | Gaze, matrix: Tensor) 
         )
     known = known_pixels(matrix.to(moved), (moved.shape[2], moved.shape[3]))
     return ((moved - seen).abs() * known).sum((1, 2, 3)) / known.sum((1, 2, 3)).clamp_min(1)
+
+
+def interpretability_score(
+    map: Tensor | Gaze, seen: Tensor | Gaze, before: Tensor, after: Tensor, threshold: float | Sequence[float] = COSINE
+) -> Tensor:
+    """Of the images whose class survives a modification, the share whose map does, bottleneck 4.4; 0 if none survives.
+
+    Args:
+        map, seen: the maps (B, 1, H, W), or gazes, of the images and of the modified images.
+        before, after: what the network says of both: logits (B, K), or classes (B,).
+        threshold: a map survives with a cosine of at least this. Several give the curve, a score for each.
+
+    Returns:
+        a scalar, or as many scores as there are thresholds.
+
+    >>> map, seen = torch.tensor([[[[1.0, 0.0]]], [[[1.0, 0.0]]]]), torch.tensor([[[[1.0, 0.1]]], [[[1.0, 1.0]]]])
+    >>> interpretability_score(map, seen, torch.tensor([3, 4]), torch.tensor([3, 4]))
+    tensor(0.5000)
+    """
+    consistent, survived = consistency(map, seen, before, after, threshold)
+    return consistent[survived].sum(0) / survived.sum().clamp_min(1)
+
+
+def consistency(
+    map: Tensor | Gaze, seen: Tensor | Gaze, before: Tensor, after: Tensor, threshold: float | Sequence[float] = COSINE
+) -> tuple[Tensor, Tensor]:
+    """Whether each map survives, (B,) or (B, thresholds), and whether each class does, (B,): 4.4 image by image.
+
+    >>> map, seen = torch.tensor([[[[1.0, 0.0]]]]), torch.tensor([[[[1.0, 0.5]]]])
+    >>> consistency(map, seen, torch.tensor([[0.1, 0.9]]), torch.tensor([[0.4, 0.6]]), [0.5, 0.99])
+    (tensor([[1., 0.]]), tensor([True]))
+    """
+    cosine = map_cosine(map, seen)
+    levels = torch.as_tensor(threshold, dtype=cosine.dtype, device=cosine.device)
+    survived = (before.argmax(1) if before.ndim == 2 else before) == (after.argmax(1) if after.ndim == 2 else after)
+    return (cosine.reshape(-1, *(1,) * levels.ndim) >= levels - _TIED).float(), survived
+
+
+def map_cosine(map: Tensor | Gaze, seen: Tensor | Gaze) -> Tensor:
+    """The cosine (B,) between two maps (B, 1, H, W) as flat vectors, bottleneck 4.4; a map of zeros counts as uniform.
+
+    >>> map_cosine(torch.tensor([[[[1.0, 0.0]]]]), torch.tensor([[[[1.0, 1.0]]]]))
+    tensor([0.7071])
+    """
+    first, second = _map(map).flatten(1), _map(seen).flatten(1)
+    if first.shape != second.shape:
+        raise ValueError(
+            f"the two maps must be of one shape, but they have {first.shape[1]} and {second.shape[1]} pixels"
+        )
+    return (_unit(first) * _unit(second)).sum(1).clamp(-1, 1)
+
+
+def _unit(vectors: Tensor) -> Tensor:
+    """Vectors (B, N) at length 1, those of zeros as if they were of ones; squares neither over- nor underflow."""
+    largest = vectors.abs().amax(1, keepdim=True)
+    scaled = torch.where(largest > 0, vectors / largest.clamp_min(torch.finfo(vectors.dtype).tiny), 1.0)
+    unit: Tensor = scaled / scaled.square().sum(1, keepdim=True).sqrt()
+    return unit
 
 
 def known_pixels(matrix: Tensor, size: tuple[int, int]) -> Tensor:
