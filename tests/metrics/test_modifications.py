@@ -24,7 +24,7 @@ def changed(images, modified):
 def test_a_block_is_a_whole_square_of_one_color_between_black_and_white(size):
     images = torch.full((40, 3, 16, 20), -9.0)
     black, white = torch.tensor([-1.0, 0.0, 2.0]), torch.tensor([1.0, 0.5, 3.0])
-    blocked = color_block(images, generator(), size=size, black=black.tolist(), white=white.tolist())
+    blocked = color_block(images, generator(), size=size, levels=(black.tolist(), white.tolist()))
     corners = set()
     for k, (top, bottom, left, right, count) in enumerate(changed(images, blocked)):
         assert (bottom - top + 1, right - left + 1, count) == (size, size, size * size)
@@ -41,7 +41,7 @@ def test_a_block_is_a_whole_square_of_one_color_between_black_and_white(size):
 
 def test_blocks_land_everywhere_alike():
     images = torch.zeros(4000, 1, 6, 5)
-    covered = (color_block(images, generator(), size=2, black=1.0, white=2.0) > 0).float().mean(0)[0]
+    covered = (color_block(images, generator(), size=2, levels=(1.0, 2.0)) > 0).float().mean(0)[0]
     expected = torch.zeros(6, 5)
     for top in range(5):
         for left in range(4):
@@ -113,7 +113,7 @@ def test_a_band_as_wang_et_al_define_it():
 
 def test_a_stretched_band_reaches_from_black_to_white():
     images = torch.rand(3, 2, 16, 16)
-    stretched = band(images, above=4, stretch=True, black=[-1.0, 0.0], white=[1.0, 2.0])
+    stretched = band(images, above=4, stretch=True, levels=([-1.0, 0.0], [1.0, 2.0]))
     assert torch.allclose(stretched.amin((2, 3)), torch.tensor([[-1.0, 0.0]]).expand(3, 2), atol=1e-5)
     assert torch.allclose(stretched.amax((2, 3)), torch.tensor([[1.0, 2.0]]).expand(3, 2), atol=1e-5)
     plain = band(images, above=4)
@@ -125,7 +125,7 @@ def test_the_papers_ten_and_their_sizes():
     assert list(ten) == [*(f"{kind} p={p}" for kind in ("color", "patch") for p in (4, 8, 12, 16)), "r > 4", "r < 12"]
     images = torch.zeros(2, 3, 64, 64)
     for p in (4, 8, 12, 16):  # the same share of an image twice as wide
-        one = paper_modifications(64, black=1.0, white=2.0)[f"color p={p}"](images, generator())
+        one = paper_modifications(64, levels=(1.0, 2.0))[f"color p={p}"](images, generator())
         assert (one[:, 0] > 0).float().mean((1, 2)).tolist() == [(p / 32) ** 2] * 2
     assert paper_modifications(8)["patch p=4"](images[:, :, :8, :8], generator()).shape == (2, 3, 8, 8)
 

@@ -84,6 +84,16 @@ class Preprocess:
         values = (batch * self._column(self.std, batch) + self._column(self.mean, batch)).clamp(0, 1)
         return values.expand(*values.shape[:-3], 3, -1, -1) if values.shape[-3] == 1 else values
 
+    @property
+    def levels(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """What black and what white is, in each channel of a normalised image.
+
+        >>> Preprocess(mean=(0.5,), std=(0.25,)).levels
+        ((-2.0,), (2.0,))
+        """
+        pairs = list(zip(self.mean, self.std, strict=True))
+        return tuple(-mean / std for mean, std in pairs), tuple((1 - mean) / std for mean, std in pairs)
+
     def mask(self, mask: Tensor) -> Tensor:
         """Masks (..., 1, H, W) as images are resized, (..., 1, size, size): pixels of which half or more is inside."""
         if mask.shape[-2:] == (self.size, self.size):

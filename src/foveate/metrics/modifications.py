@@ -4,14 +4,15 @@ Each takes a batch (B, C, H, W) and a generator and returns a batch of the same 
 is random is drawn on the generator's device, so the same seed modifies alike on a CPU and on a GPU.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 import torch
 from torch import Generator, Tensor
 
 Modification = Callable[[Tensor, Generator | None], Tensor]
-Levels = float | Sequence[float]
+Level = float | Sequence[float]
+Levels = tuple[Level, Level]  # what black and what white is, in each channel or in all
 
 WINDOWS = (4, 8, 12, 16)  # p, in pixels of the papers' 32×32 images
 PAPER_SIDE = 32
@@ -19,7 +20,7 @@ HIGH, LOW = 4, 12  # r > 4 and r < 12, in cycles per image
 
 
 def color_block(
-    images: Tensor, generator: Generator | None = None, *, size: int, black: Levels = 0.0, white: Levels = 1.0
+    images: Tensor, generator: Generator | None = None, *, size: int, levels: Levels = (0.0, 1.0)
 ) -> Tensor:
     """A square of `size` pixels somewhere inside each image, of one random colour.
 
@@ -27,17 +28,16 @@ def color_block(
         images: (B, C, H, W).
         generator: of the places and the colours; nothing follows the global seed.
         size: p, the side of the square.
-        black, white: what black and white are in these images, of each channel or of all: of normalised images
-            −mean/std and (1 − mean)/std.
+        levels: what black and white are in these images; of normalised images −mean/std and (1 − mean)/std.
 
-    >>> blocked = color_block(torch.zeros(2, 3, 8, 8), size=4, black=1.0, white=2.0)
+    >>> blocked = color_block(torch.zeros(2, 3, 8, 8), size=4, levels=(1.0, 2.0))
     >>> (blocked >= 1).sum((1, 2, 3)).tolist()
     [48, 48]
     """
     place = _places(images, size, generator)
     shades = _uniform((images.shape[0], images.shape[1], 1, 1), generator).to(images)
-    low, high = (torch.as_tensor(level).to(images).reshape(-1, 1, 1) for level in (black, white))
-    return torch.where(_square(images, place, size), low + (high - low) * shades, images)
+    black, white = _columns(levels, images)
+    return torch.where(_square(images, place, size), black + (white - black) * shades, images)
 
 
 def patch(images: Tensor, generator: Generator | None = None, *, size: int, donors: Tensor | None = None) -> Tensor:
@@ -79,8 +79,7 @@ def band(
     above: float | None = None,
     below: float | None = None,
     stretch: bool = False,
-    black: Levels = 0.0,
-    white: Levels = 1.0,
+    levels: Levels = (0.0, 1.0),
 ) -> Tensor:
     """The part of each image that lies in a band of frequencies, channel by channel.
 
@@ -91,8 +90,8 @@ def band(
         images: (B, C, H, W).
         generator: not needed, for nothing here is random.
         above, below: keep the frequencies of radius > above, and < below; the mean has radius 0.
-        stretch: afterwards stretch each channel linearly from `black` to `white`, as if the part were a picture.
-        black, white: see `color_block`.
+        stretch: afterwards stretch each channel linearly from black to white, as if the part were a picture.
+        levels: see `color_block`.
 
     >>> band(torch.full((1, 1, 4, 4), 3.0), above=0).abs().max() < 1e-6, band(torch.ones(1, 1, 4, 4), below=1).mean()
     (tensor(True), tensor(1.))
@@ -114,8 +113,8 @@ def band(
     part: Tensor = torch.fft.irfft2(torch.fft.rfft2(full) * kept, s=(height, width))
     if stretch:
         low, high = part.amin((2, 3), keepdim=True), part.amax((2, 3), keepdim=True)
-        dark, light = (torch.as_tensor(level).to(part).reshape(-1, 1, 1) for level in (black, white))
-        part = dark + (light - dark) * (part - low) / (high - low).clamp_min(torch.finfo(part.dtype).eps)
+        black, white = _columns(levels, part)
+        part = black + (white - black) * (part - low) / (high - low).clamp_min(torch.finfo(part.dtype).eps)
     return part.to(images.dtype)
 
 
@@ -123,8 +122,7 @@ def paper_modifications(
     side: int = PAPER_SIDE,
     *,
     donors: Tensor | None = None,
-    black: Levels = 0.0,
-    white: Levels = 1.0,
+    levels: Levels = (0.0, 1.0),
     windows: Sequence[int] = WINDOWS,
     stretch: bool = False,
 ) -> dict[str, Modification]:
@@ -134,7 +132,7 @@ def paper_modifications(
         side: of the images. Windows are scaled by side/32, so that they cover the same share of larger images; radii
             are in cycles per image and need no scale.
         donors: (N, C, side, side), whose patches are taken; nothing means the other images of a batch.
-        black, white: see `color_block`.
+        levels: see `color_block`.
         windows: p, in pixels of images of 32×32.
         stretch: see `band`.
 
@@ -143,10 +141,10 @@ def paper_modifications(
     """
     scaled = {p: max(1, round(p * side / PAPER_SIDE)) for p in windows}
     return {
-        **{f"color p={p}": partial(color_block, size=size, black=black, white=white) for p, size in scaled.items()},
+        **{f"color p={p}": partial(color_block, size=size, levels=levels) for p, size in scaled.items()},
         **{f"patch p={p}": partial(patch, size=size, donors=donors) for p, size in scaled.items()},
-        f"r > {HIGH}": partial(band, above=HIGH, stretch=stretch, black=black, white=white),
-        f"r < {LOW}": partial(band, below=LOW, stretch=stretch, black=black, white=white),
+        f"r > {HIGH}": partial(band, above=HIGH, stretch=stretch, levels=levels),
+        f"r < {LOW}": partial(band, below=LOW, stretch=stretch, levels=levels),
     }
 
 
@@ -167,6 +165,10 @@ def _square(images: Tensor, place: Tensor, size: int) -> Tensor:
     )
     inside_rows, inside_columns = ((steps >= 0) & (steps < size) for steps in (rows, columns))
     return (inside_rows[:, :, None] & inside_columns[:, None, :])[:, None]
+
+
+def _columns(levels: Levels, like: Tensor) -> Iterator[Tensor]:
+    return (torch.as_tensor(level).to(like).reshape(-1, 1, 1) for level in levels)
 
 
 def _integers(count: int, below: int, generator: Generator | None) -> Tensor:

@@ -195,7 +195,7 @@ def _run(settings: Settings, run: Run, callbacks: Sequence[Callback] = ()) -> No
         )
     fit(trainer, model, data, run.folder)
     network = model.network.to(trainer.strategy.root_device)
-    result = evaluate(network, data.val_dataloader(), len(data.class_names), run.seed)
+    result = evaluate(network, data.val_dataloader(), len(data.class_names), run.seed, data.preprocess)
     with writing(run.folder / RESULT) as beside:
         beside.write_text(json.dumps(result, indent=2))
 

@@ -30,6 +30,15 @@ COLUMNS = (  # what a reader compares; table.csv has the other metrics too
     Column("pointing_accuracy", "pointing", "%", "higher", 1, "how often the map's maximum lies on the object"),
     Column("attention_inside", "inside", "%", "higher", 1, "share of the attention that lies on the object"),
     Column("equivariance_error", "equivariance error", "", "lower", 3, "how far the map fails to move with the image"),
+    Column(
+        "interpretability_score",
+        "interpretability",
+        "%",
+        "higher",
+        1,
+        "of the modified images whose class survives, how many keep their map, to a cosine of 0.9; a map that never "
+        "changes has 100 %, so read it beside the others",
+    ),
     Column("added_parameters", "added parameters", "", None, 0, "what the attention learns, in numbers"),
     Column("latency_ratio", "latency", "×", "lower", 2, "time of a forward pass over that of the plain backbone"),
 )

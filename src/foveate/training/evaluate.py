@@ -12,30 +12,55 @@ from torch.utils.data import DataLoader
 from torchmetrics.classification import MulticlassAccuracy
 
 from foveate import models
+from foveate.attach import undisturbed
 from foveate.data.catalogue import open_split
-from foveate.data.transforms import Prepared
+from foveate.data.transforms import Prepared, Preprocess
 from foveate.gaze import watch
 from foveate.geometry import random_similarity, warp
-from foveate.metrics import EquivarianceError, shape_metrics, where_metrics
+from foveate.metrics import EquivarianceError, InterpretabilityScore, shape_metrics, where_metrics
+from foveate.metrics.modifications import paper_modifications
 from foveate.progress import counted
 
+EVERY = 4  # of the images, every fourth is modified: enough for a column, and too few to be waited for
 
-@torch.no_grad()
-def evaluate(model: nn.Module, batches: Iterable[Mapping[str, Any]], classes: int, seed: int = 0) -> dict[str, float]:
-    """Accuracy, and the metrics of the last gaze: where it looks (given masks), its shape, how it moves with the image.
+
+def evaluate(
+    model: nn.Module,
+    batches: Iterable[Mapping[str, Any]],
+    classes: int,
+    seed: int = 0,
+    preprocess: Preprocess | None = None,
+) -> dict[str, float]:
+    """Accuracy, and the metrics of the last gaze: where it looks (given masks), its shape, how it bears changes.
 
     Each batch has `image` and `label`, and `mask` where there is one. Without attention there is the accuracy alone.
+    The interpretability score, over the four modifications of bottleneck Fig. 3, needs to know how images were
+    prepared; without `preprocess` it is left out.
     """
+    with undisturbed(model):
+        torch.manual_seed(seed)
+        return _evaluate(model, batches, classes, seed, preprocess)
+
+
+def _evaluate(
+    model: nn.Module,
+    batches: Iterable[Mapping[str, Any]],
+    classes: int,
+    seed: int,
+    preprocess: Preprocess | None,
+) -> dict[str, float]:
     device = next(model.parameters()).device
     accuracy = MulticlassAccuracy(num_classes=classes, average="micro").to(device)
     where, shape, equivariance = where_metrics().to(device), shape_metrics().to(device), EquivarianceError().to(device)
-    generator = torch.Generator().manual_seed(seed)
+    interpretability = InterpretabilityScore().to(device)
+    modifications = paper_modifications(preprocess.size, windows=[8], levels=preprocess.levels) if preprocess else {}
+    generator, blocks = (torch.Generator().manual_seed(seed) for _ in range(2))
     looked = masked = False
-    model.eval()
     for batch in batches:
         images, labels = batch["image"].to(device), batch["label"].to(device)
         with watch(model) as gazes:
-            accuracy.update(model(images), labels)
+            logits = model(images)
+        accuracy.update(logits, labels)
         if not gazes:
             continue
         looked = True
@@ -48,12 +73,18 @@ def evaluate(model: nn.Module, batches: Iterable[Mapping[str, Any]], classes: in
         with watch(model) as moved:
             model(warp(images, matrix))
         equivariance.update(gaze, moved[name], matrix)
+        for modify in modifications.values():
+            with watch(model) as seen:
+                changed = model(modify(images[::EVERY], blocks))
+            interpretability.update(gaze.map[::EVERY], seen[name].map, logits[::EVERY], changed)
     values = {"accuracy": accuracy.compute()}
     if masked:
         values.update(where.compute())
     if looked:
         values.update(shape.compute())
         values["equivariance_error"] = equivariance.compute()
+        if modifications:
+            values["interpretability_score"] = interpretability.compute()
     return {name: float(value) for name, value in values.items()}
 
 
@@ -72,4 +103,4 @@ def evaluate_checkpoint(
         theirs, ours = ", ".join(items.classes[:3]), ", ".join(model.class_names[:3])
         raise ValueError(f"the network was trained for other classes ({ours}, …) than those of the data ({theirs}, …)")
     batches = DataLoader(Prepared(items, model.preprocess), batch_size)
-    return evaluate(model, counted(batches, "Evaluating"), len(model.class_names))
+    return evaluate(model, counted(batches, "Evaluating"), len(model.class_names), preprocess=model.preprocess)
