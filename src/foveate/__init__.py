@@ -14,6 +14,7 @@ from foveate.attention import (
     predict,
 )
 from foveate.gaze import Gaze, Look, watch
+from foveate.pooling import DiscretePool
 
 if TYPE_CHECKING:
     from foveate.models import load
@@ -24,6 +25,7 @@ __all__ = [
     "BottleneckAttention",
     "BottleneckHead",
     "CBAMAttention",
+    "DiscretePool",
     "Gaze",
     "Look",
     "PositionwiseAttention",

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from foveate.gaze import COMPILED, Attached, attached
 
 M = TypeVar("M", bound=nn.Module)
+Passed = tuple[tuple[Any, ...], Any]  # what a layer was given, and what it returned
 CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)  # what runs whatever child it is given
 CHILD = "foveate"  # the name under which an attention's parameters appear in the host's state dict
 
@@ -33,6 +34,9 @@ def attach(
     **options: Any,
 ) -> M:
     """Put an attention behind layers of a model, in place, so that it sees and modulates what they return.
+
+    A pooling attention, one with a true `pools`, takes the place of a layer that makes a vector of a feature map, as a
+    network's global average pooling does: it gets what the layer is given.
 
     The names in the host's state dict stay as they were; those of the attention are added. A hook applies it, so that
     copying, saving, `torch.compile`, `torch.export` and DDP work on the model as before.
@@ -65,15 +69,16 @@ def attach(
     elif not (inspect.isclass(attention) and issubclass(attention, nn.Module)):
         raise AttachError(f"attention must be a module or its class, not {attention!r}")
 
-    outputs = _dry_run(model, layers, example)
+    seen = _dry_run(model, layers, example)
+    pools = getattr(attention, "pools", False)
     hooks = {}
-    for name, output in outputs.items():
+    for name, features in {name: _features(name, *passed, pools) for name, passed in seen.items()}.items():
         if isinstance(attention, nn.Module):
             hooks[name] = Attached(attention)
         else:
-            hooks[name] = Attached(attention(output.shape[1], **options))
-        hooks[name].attention.to(output.device, output.dtype)
-        _check_fit(hooks[name].attention, name, output)
+            hooks[name] = Attached(attention(features.shape[1], **options))
+        hooks[name].attention.to(features.device, features.dtype)
+        _check_fit(hooks[name], name, features)
     for name, hook in hooks.items():
         hook.attention.train(layers[name].training)
         _home(layers[name]).add_module(CHILD, hook.attention)
@@ -148,13 +153,13 @@ class _SeenAll(Exception):
     """Ends the dry run when the last layer has been seen."""
 
 
-def _dry_run(model: nn.Module, layers: dict[str, nn.Module], example: Tensor | None) -> dict[str, Tensor]:
-    """What each layer returns for the example, or for the first usual size of image that the model takes."""
-    outputs: dict[str, Any] = {}
+def _dry_run(model: nn.Module, layers: dict[str, nn.Module], example: Tensor | None) -> dict[str, Passed]:
+    """What each layer is given and returns for the example, or for the first usual size of image the model takes."""
+    seen: dict[str, Passed] = {}
     failure: Exception | None = None
     for image in [example] if example is not None else _images(model):
         handles = [
-            layer.register_forward_hook(lambda _, __, output, name=name: _see(outputs, name, output, len(layers)))
+            layer.register_forward_hook(lambda _, *passed, name=name: _see(seen, name, passed, len(layers)))
             for name, layer in layers.items()
         ]
         try:
@@ -164,27 +169,42 @@ def _dry_run(model: nn.Module, layers: dict[str, nn.Module], example: Tensor | N
             break
         except Exception as error:
             failure = failure or error
-            outputs.clear()
+            seen.clear()
         finally:
             for handle in handles:
                 handle.remove()
-    missed = [name for name in layers if name not in outputs]
+    missed = [name for name in layers if name not in seen]
     if missed and failure:
         hint = "pass `example=`, an input that the model takes"
         raise AttachError(f"the dry run that finds the channels failed ({failure}); {hint}") from failure
     if missed:
         raise AttachError(f"layer {missed[0]!r} did not run in a forward pass of the model")
-    for name, output in outputs.items():
-        if not (isinstance(output, Tensor) and output.ndim == 4 and output.is_floating_point()):
-            what = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
-            raise AttachError(f"layer {name!r} returns {what}, not a feature map of shape (B, C, H, W)")
-    return {name: outputs[name] for name in layers}
+    return {name: seen[name] for name in layers}
 
 
-def _see(outputs: dict[str, Any], name: str, output: Any, expected: int) -> None:
-    outputs[name] = output
-    if len(outputs) == expected:
+def _see(seen: dict[str, Passed], name: str, passed: Passed, expected: int) -> None:
+    seen[name] = passed
+    if len(seen) == expected:
         raise _SeenAll
+
+
+def _features(name: str, taken: tuple[Any, ...], returned: Any, pools: bool) -> Tensor:
+    """The feature map that an attention at a layer gets, or an error where there is none."""
+    what = (taken[0] if taken else None) if pools else returned
+    if not (isinstance(what, Tensor) and what.ndim == 4 and what.is_floating_point()):
+        does = "is given" if pools else "returns"
+        raise AttachError(f"layer {name!r} {does} {_shape(what)}, not a feature map of shape (B, C, H, W)")
+    vector = tuple(what.shape[:2])
+    if pools and not (isinstance(returned, Tensor) and tuple(returned.shape) in (vector, (*vector, 1, 1))):
+        raise AttachError(
+            f"layer {name!r} makes {_shape(returned)} of {_shape(what)}, so it is no pooling to take the place of; "
+            "name the layer that makes one vector per image, often 'global_pool'"
+        )
+    return what
+
+
+def _shape(what: Any) -> str:
+    return str(tuple(what.shape)) if isinstance(what, Tensor) else type(what).__name__
 
 
 def _images(model: nn.Module) -> Iterator[Tensor]:
@@ -213,16 +233,22 @@ def undisturbed(model: nn.Module) -> Iterator[None]:
                 module.training = mode
 
 
-def _check_fit(attention: nn.Module, name: str, output: Tensor) -> None:
+def _check_fit(hook: Attached, name: str, features: Tensor) -> None:
     """An attention built for other channels fails here, with names, rather than in the middle of a forward pass."""
-    probe = copy.deepcopy(attention).eval()
+    probe = copy.deepcopy(hook.attention).eval()
     try:
         with torch.no_grad():
-            attended = probe(output)
+            attended = probe(features)
     except RuntimeError as error:
-        shape = tuple(output.shape[1:])
-        raise AttachError(f"the attention does not fit layer {name!r}, whose output is {shape}: {error}") from error
+        shape = tuple(features.shape[1:])
+        where = "input" if hook.pools else "output"
+        raise AttachError(f"the attention does not fit layer {name!r}, whose {where} is {shape}: {error}") from error
     if not isinstance(attended, Tensor):
         raise AttachError(
-            f"an attention must return a tensor, but {type(attention).__name__} returned {type(attended)}"
+            f"an attention must return a tensor, but {type(hook.attention).__name__} returned {type(attended)}"
+        )
+    if hook.pools and attended.shape != features.shape[:2]:
+        raise AttachError(
+            f"a pooling attention must return {tuple(features.shape[:2])} here, one vector per image, "
+            f"but {type(hook.attention).__name__} returned {tuple(attended.shape)}"
         )

@@ -172,17 +172,29 @@ def watched(model: nn.Module) -> dict[str, Watched]:
 
 
 class Attached:
-    """The forward hook that applies an attention to the output of a layer of a host; `foveate.attach` hangs it up."""
+    """The forward hook that applies an attention at a layer of a host; `foveate.attach` hangs it up.
+
+    A modulating attention gets what the layer returned. A pooling one, that has a true `pools`, gets what the layer
+    was given, and its vector for each image takes the place, and the shape, of what the layer made of it.
+    """
 
     handle: RemovableHandle  # it travels with copies and pickles, so that no later hook takes this one's number
 
     def __init__(self, attention: nn.Module) -> None:
         self.attention = attention
 
-    def __call__(self, layer: nn.Module, inputs: Any, output: Tensor) -> Tensor:
-        """Attend to the layer's output."""
-        attended: Tensor = self.attention(output)
-        return attended
+    @property
+    def pools(self) -> bool:
+        """Whether the attention takes the place of a layer rather than following it."""
+        return bool(getattr(self.attention, "pools", False))
+
+    def __call__(self, layer: nn.Module, inputs: tuple[Any, ...], output: Tensor) -> Tensor:
+        """What goes on in the host instead of the layer's output."""
+        if not self.pools:
+            attended: Tensor = self.attention(output)
+            return attended
+        pooled: Tensor = self.attention(inputs[0])
+        return pooled.reshape(pooled.shape + (1,) * (output.ndim - pooled.ndim))
 
 
 def attached(layer: nn.Module) -> list[Attached]:

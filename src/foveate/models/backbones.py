@@ -43,6 +43,11 @@ class Backbone:
         name = self.attend_after or (info[-1]["module"] if info else None)
         return (name,) if name else ()
 
+    def pooling(self, model: nn.Module) -> tuple[str, ...]:
+        """The layer of a model of this kind that makes one vector of its last feature map; none where it has none."""
+        names = [name for name, _ in model.named_modules() if name.rpartition(".")[2] == "global_pool"]
+        return tuple(names[-1:])
+
     def head(self, model: nn.Module) -> str:
         """The name of the linear layer that gives the logits of a model of this kind."""
         if self.classifier is not None:

@@ -22,7 +22,7 @@ class Recipe:
         backbone: the name of one of the project's own networks, see `foveate.models.backbones()`, or of any timm model.
         class_names: one for each logit.
         attention: a registered name, see `foveate.models.names()`.
-        where: layers to attend after; empty means the backbone's last feature map.
+        where: layers to attend after; empty means the backbone's last feature map, or for a pooling its global pooling.
         options: options of the attention.
         hidden: width of a hidden layer before the logits, 0 for none (rectangular App. G: 512).
         backbone_options: options of the backbone.
@@ -63,8 +63,9 @@ def build(recipe: Recipe, weights: str | Path | None = None) -> nn.Module:
         load_weights(model, kind, Path(weights))
     if recipe.hidden:
         _widen_head(model, kind, recipe.hidden)
-    where = tuple(recipe.where) or kind.last_feature_map(model)
-    return entry(recipe.attention).put(model, where, recipe.options)
+    attention = entry(recipe.attention)
+    where = tuple(recipe.where) or (kind.pooling if attention.pools else kind.last_feature_map)(model)
+    return attention.put(model, where, recipe.options)
 
 
 def _widen_head(model: nn.Module, kind: Backbone, hidden: int) -> None:

@@ -15,6 +15,7 @@ from torch import nn
 
 from foveate.attach import attach
 from foveate.attention import CBAMAttention, PositionwiseAttention, RectangularAttention
+from foveate.pooling import DiscretePool
 
 Put = Callable[[nn.Module, Sequence[str], Mapping[str, Any]], nn.Module]
 
@@ -28,12 +29,14 @@ class Entry:
         summary: half a line for help texts and reports.
         put: takes a backbone, the layers to attend after and options, and returns the attended network.
         equivariance: the default weight λ of the equivariance term when it is trained.
+        pools: whether it takes the place of the global pooling, rather than modulating the last feature map.
     """
 
     name: str
     summary: str
     put: Put
     equivariance: float = 0.0
+    pools: bool = False
 
 
 _ENTRIES: dict[str, Entry] = {}
@@ -104,3 +107,13 @@ register(
     Entry("ellipse", "one soft rotated ellipse", attaching(RectangularAttention, coordinates=True, shape="ellipse"))
 )
 register(Entry("rectangles-3", "three rectangles united", attaching(RectangularAttention, coordinates=True, count=3)))
+
+
+def _register_pooling(name: str, summary: str, pool: type[nn.Module], **options: Any) -> None:
+    register(Entry(name, summary, attaching(pool, **options), pools=True))
+
+
+_register_pooling("softmax-pool", "an average of positions, weighted by softmax", DiscretePool)
+_register_pooling("sparsemax-pool", "one with exact zeros", DiscretePool, transform="sparsemax")
+_register_pooling("entmax-pool", "one between the two, its α learned", DiscretePool, transform="entmax")
+_register_pooling("tvmax-pool", "one with exact zeros and connected regions", DiscretePool, transform="tvmax")

@@ -24,9 +24,23 @@ class TinyCNN(nn.Module):
                 for before, after, stride in zip((channels, *widths[:-1]), widths, strides, strict=True)
             )
         )
+        self.global_pool = GlobalAverage()
         self.classifier = nn.Linear(widths[-1], classes)
 
     def forward(self, x: Tensor) -> Tensor:
         """Images (B, 3, H, W) to logits (B, classes)."""
-        logits: Tensor = self.classifier(self.stages(x).mean(dim=(2, 3)))
+        logits: Tensor = self.classifier(self.global_pool(self.stages(x)))
         return logits
+
+
+class GlobalAverage(nn.Module):
+    """The mean over the plane, as a layer, so that a pooling attention can take its place.
+
+    >>> import torch
+    >>> GlobalAverage()(torch.ones(2, 3, 4, 5)).shape
+    torch.Size([2, 3])
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Features (B, C, H, W) to vectors (B, C)."""
+        return x.mean(dim=(2, 3))

@@ -1,0 +1,6 @@
+"""Poolings: a feature map to one vector, an expectation under where it looks."""
+
+from foveate.pooling.base import Pool, PoolGaze, PoolLook
+from foveate.pooling.discrete import DiscreteGaze, DiscretePool, tvmax
+
+__all__ = ["DiscreteGaze", "DiscretePool", "Pool", "PoolGaze", "PoolLook", "tvmax"]
