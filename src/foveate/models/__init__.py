@@ -5,6 +5,8 @@ from foveate.models.files import LoadError, load, save
 from foveate.models.recipe import Recipe, build, freeze, parameter_count
 from foveate.models.registry import Entry, attaching, entry, names, register
 from foveate.models.tiny import TinyCNN
+from foveate.models.vggs import vgg, vgg_aib, vgg_att2, vgg_att3, vgg_dvib, vgg_gap, vgg_pan
+from foveate.models.wide_resnets import wrn, wrn_abn, wrn_aib
 
 __all__ = [
     "Backbone",
@@ -24,4 +26,14 @@ __all__ = [
     "register",
     "register_backbone",
     "save",
+    "vgg",
+    "vgg_aib",
+    "vgg_att2",
+    "vgg_att3",
+    "vgg_dvib",
+    "vgg_gap",
+    "vgg_pan",
+    "wrn",
+    "wrn_abn",
+    "wrn_aib",
 ]

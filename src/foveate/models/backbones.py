@@ -14,6 +14,10 @@ from torch import nn
 from foveate.data.transforms import IMAGENET_MEAN, IMAGENET_STD
 from foveate.extras import require
 from foveate.models.tiny import TinyCNN
+from foveate.models.vggs import vgg, vgg_aib, vgg_att2, vgg_att3, vgg_dvib, vgg_gap, vgg_pan
+from foveate.models.wide_resnets import wrn, wrn_abn, wrn_aib
+
+CIFAR_MEAN, CIFAR_STD = (0.491, 0.482, 0.447), (0.247, 0.243, 0.262)
 
 
 @dataclass(frozen=True)
@@ -118,3 +122,21 @@ def _timm(name: str, classes: int, **options: Any) -> nn.Module:
 
 
 register_backbone(Backbone("tiny", TinyCNN, attend_after="stages.3", classifier="classifier", rate=2e-3))
+
+# the networks of "Information Bottleneck Approach to Spatial Attention Learning", with its Q for each backbone
+_BOTTLENECK: dict[str, tuple[Callable[..., nn.Module], str]] = {
+    "vgg": (vgg, "classifier"),
+    "vgg_gap": (vgg_gap, "classifier.look.classifier"),
+    "vgg_pan": (vgg_pan, "classifier"),
+    "vgg_dvib": (vgg_dvib, "head.decode.2"),
+    "vgg_att2": (vgg_att2, "classifier"),
+    "vgg_att3": (vgg_att3, "classifier"),
+    "vgg_aib": (vgg_aib, "head.decode.2"),
+    "vgg_aib_qt": (partial(vgg_aib, anchors=20), "head.decode.2"),
+    "wrn": (wrn, "classifier"),
+    "wrn_abn": (wrn_abn, "classifier"),
+    "wrn_aib": (wrn_aib, "head.decode.1"),
+    "wrn_aib_qt": (partial(wrn_aib, anchors=50), "head.decode.1"),
+}
+for _name, (_build, _classifier) in _BOTTLENECK.items():
+    register_backbone(Backbone(_name, _build, "features", _classifier, CIFAR_MEAN, CIFAR_STD, rate=1e-3))

@@ -1,0 +1,54 @@
+"""Class activation maps: where the features speak for the class that a network chose (Zhou et al. 2016)."""
+
+from dataclasses import dataclass
+from typing import cast
+
+from torch import Tensor, nn
+
+from foveate.attention.base import check_positive
+from foveate.gaze import Gaze, Look
+
+
+@dataclass(eq=False)
+class ActivationGaze(Gaze):
+    """A class activation map, brought to [0, 1] on each image, and the logits that chose its class.
+
+    Attributes:
+        map: (B, 1, H, W).
+        logits: (B, classes).
+    """
+
+    logits: Tensor
+
+
+class ActivationLook(Look):
+    """Logits from averaged features; the map is what each position adds to the largest of them."""
+
+    def __init__(self, channels: int, classes: int) -> None:
+        super().__init__()
+        check_positive(channels=channels, classes=classes)
+        self.classifier = nn.Linear(channels, classes)
+
+    def forward(self, x: Tensor) -> ActivationGaze:
+        """Features (B, C, H, W) to a gaze."""
+        logits = self.classifier(x.mean(dim=(2, 3)))
+        weights = self.classifier.weight[logits.detach().argmax(dim=1)]  # (B, C)
+        scores = (weights[:, :, None, None] * x).sum(dim=1, keepdim=True).float()
+        low, high = scores.amin(dim=(2, 3), keepdim=True), scores.amax(dim=(2, 3), keepdim=True)
+        return ActivationGaze((scores - low) / (high - low).clamp_min(1e-12), logits)
+
+
+class ActivationHead(nn.Module):
+    """A global average and a linear classifier, whose class activation maps `watch` sees.
+
+    >>> ActivationHead(16, classes=5)(torch.rand(2, 16, 7, 5)).shape
+    torch.Size([2, 5])
+    """
+
+    def __init__(self, channels: int, classes: int) -> None:
+        super().__init__()
+        self.look = ActivationLook(channels, classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Features (B, C, H, W) to logits (B, classes)."""
+        return cast(ActivationGaze, self.look(x)).logits
