@@ -158,30 +158,59 @@ def _look(arguments: argparse.Namespace) -> int:
 
 
 def _add_evaluate(parser: argparse.ArgumentParser) -> None:
-    parser.description = "Measure a trained network: accuracy, and where and how its attention looks."
+    parser.description = (
+        "Measure a trained network: accuracy, and where and how its attention looks. With --interpretability, whether "
+        "the attention stays where it was on modified images: a table, and figures in --out."
+    )
     parser.formatter_class = argparse.ArgumentDefaultsHelpFormatter
     parser.add_argument("--checkpoint", required=True, type=Path, help="a network that `train` or `compare` saved")
     parser.add_argument("--data", default="scenes", help="scenes, a data set's name, or an image folder")
     parser.add_argument("--root", help="where data sets are kept")
     parser.add_argument("--ratio", type=float, help="measure on what a split at this ratio leaves for validation")
     parser.add_argument("--split-seed", type=int, default=0, help="which split")
-    parser.add_argument("--batch-size", type=int, default=32, help="images in a batch")
+    parser.add_argument("--split", choices=("test", "train"), default="test", help="the part that is measured")
+    parser.add_argument(
+        "--match", choices=("name", "number"), help="find the network's classes in data that have other ones"
+    )
+    parser.add_argument("--batch-size", type=_positive, default=32, help="images in a batch")
+    parser.add_argument("--interpretability", action="store_true", help="the scores of modified images, by attention")
+    parser.add_argument("--threshold", type=float, default=0.9, help="the cosine from which on two maps count as one")
+    parser.add_argument("--patches", metavar="DATA", help="whose patches are put on images; other images of --data")
+    parser.add_argument("--stretch", action="store_true", help="stretch bands of frequencies from black to white")
+    parser.add_argument("--count", type=_positive, metavar="N", help="modify N of the images, spread evenly; all")
+    parser.add_argument("--seed", type=int, default=0, help="of the modifications")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="folder for tables and figures; none are written")
     parser.set_defaults(command=_evaluate)
 
 
 def _evaluate(arguments: argparse.Namespace) -> int:
-    from foveate.training.evaluate import evaluate_checkpoint
+    from foveate.training import evaluate
 
-    values = evaluate_checkpoint(
-        arguments.checkpoint,
-        arguments.data,
-        root=arguments.root,
-        ratio=arguments.ratio,
-        split_seed=arguments.split_seed,
-        batch_size=arguments.batch_size,
-    )
+    if not -1 <= arguments.threshold <= 1:
+        raise UsageError(f"--threshold is a cosine, in [-1, 1], not {arguments.threshold:g}")
+    of_data = ("data", "root", "ratio", "split_seed", "split", "match")
+    chosen = {name: getattr(arguments, name) for name in of_data}
+    if arguments.interpretability:
+        return _interpretability(arguments, chosen)
+    values = evaluate.evaluate_checkpoint(arguments.checkpoint, batch_size=arguments.batch_size, **chosen)
     for name, value in values.items():
         print(f"{name:20} {value:.4f}")
+    return 0
+
+
+def _interpretability(arguments: argparse.Namespace, chosen: dict[str, Any]) -> int:
+    from rich.console import Console
+
+    from foveate import models
+    from foveate.training import evaluate, trust
+
+    model = evaluate.best_device(models.load(arguments.checkpoint))
+    of_trial = ("patches", "root", "threshold", "stretch", "seed", "batch_size", "count")
+    trial = trust.Trial(**{name: getattr(arguments, name) for name in of_trial})
+    scores = trust.interpretability(model, evaluate.opened(model, **chosen), trial, arguments.out)
+    Console().print(trust.table_2(scores, trial.threshold))
+    if arguments.out is not None:
+        print(*sorted(arguments.out.glob("interpretability*")), sep="\n")
     return 0
 
 

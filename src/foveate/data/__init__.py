@@ -7,6 +7,7 @@ require("numpy")
 require("PIL")
 
 from foveate.data.catalogue import NAMES, MissingData, data_root, open_dataset, open_split
+from foveate.data.crossing import Crossed
 from foveate.data.decode import BadImage, read_image
 from foveate.data.folders import BadFiles, DataError, ImageFiles, class_folder, flat_folder
 from foveate.data.item import ImageSet, Item
@@ -19,6 +20,7 @@ __all__ = [
     "Augmented",
     "BadFiles",
     "BadImage",
+    "Crossed",
     "DataError",
     "ImageFiles",
     "ImageSet",

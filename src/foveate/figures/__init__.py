@@ -5,6 +5,7 @@ from foveate.extras import require
 
 require("matplotlib")
 
+from foveate.figures.consistency import View, consistency_grid, score_curves
 from foveate.figures.curves import learning_curves, metric_dots, split_accuracies
 from foveate.figures.files import save
 from foveate.figures.grids import animate, grid, measure, sequence, sorted_strip
@@ -17,8 +18,10 @@ __all__ = [
     "Gallery",
     "Illustration",
     "Report",
+    "View",
     "animate",
     "colors",
+    "consistency_grid",
     "contour",
     "draw",
     "grid",
@@ -28,6 +31,7 @@ __all__ = [
     "outline",
     "rims",
     "save",
+    "score_curves",
     "sequence",
     "sorted_strip",
     "split_accuracies",

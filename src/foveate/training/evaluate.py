@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch import nn
@@ -13,7 +13,9 @@ from torchmetrics.classification import MulticlassAccuracy
 
 from foveate import models
 from foveate.attach import undisturbed
+from foveate.data import Crossed, ImageSet
 from foveate.data.catalogue import open_split
+from foveate.data.crossing import Match
 from foveate.data.transforms import Prepared, Preprocess
 from foveate.gaze import watch
 from foveate.geometry import random_similarity, warp
@@ -21,6 +23,8 @@ from foveate.metrics import EquivarianceError, InterpretabilityScore, shape_metr
 from foveate.metrics.modifications import paper_modifications
 from foveate.progress import counted
 
+M = TypeVar("M", bound=nn.Module)
+Part = Literal["train", "test"]
 EVERY = 4  # of the images, every fourth is modified: enough for a column, and too few to be waited for
 
 
@@ -95,12 +99,55 @@ def evaluate_checkpoint(
     ratio: float | None = None,
     split_seed: int = 0,
     batch_size: int = 32,
+    split: Part = "test",
+    match: Match | None = None,
 ) -> dict[str, float]:
-    """The numbers of `evaluate` for a saved network on the validation part of a data set."""
-    model: Any = models.load(checkpoint)
-    _, items = open_split(data, ratio, split_seed, root=root, masks=True)
-    if list(items.classes) != model.class_names:
-        theirs, ours = ", ".join(items.classes[:3]), ", ".join(model.class_names[:3])
-        raise ValueError(f"the network was trained for other classes ({ours}, …) than those of the data ({theirs}, …)")
+    """The numbers of `evaluate` for a saved network on a data set; arguments as those of `opened`.
+
+    On data with classes that the network does not know, `accuracy` is over the images of those that it does know,
+    `matched` is the share of these, and `accuracy_of_all` counts all others as wrong.
+    """
+    model: Any = best_device(models.load(checkpoint))
+    items = opened(model, data, root, ratio, split_seed, split, match)
     batches = DataLoader(Prepared(items, model.preprocess), batch_size)
-    return evaluate(model, counted(batches, "Evaluating"), len(model.class_names), preprocess=model.preprocess)
+    values = evaluate(model, counted(batches, "Evaluating"), len(model.class_names), preprocess=model.preprocess)
+    if isinstance(items, Crossed):
+        values |= {"matched": items.share, "accuracy_of_all": items.share * values["accuracy"]}
+    return values
+
+
+def opened(
+    model: Any,
+    data: str,
+    root: str | None = None,
+    ratio: float | None = None,
+    split_seed: int = 0,
+    split: Part = "test",
+    match: Match | None = None,
+) -> ImageSet:
+    """The part of a data set that a loaded network is to be measured on, under the network's classes.
+
+    Args:
+        model: what `foveate.load` gives.
+        data: the name of a data set, or an image folder.
+        root: where data sets are kept.
+        ratio, split_seed: of a split by class; nothing means the data set's own.
+        split: which side of the split.
+        match: how to cross over from data with other classes, see `foveate.data.Crossed`; nothing refuses them.
+    """
+    training, held_out = open_split(data, ratio, split_seed, root=root, masks=True)
+    items = training if split == "train" else held_out
+    if list(items.classes) == model.class_names:
+        return items
+    if match is None:
+        theirs, ours = ", ".join(items.classes[:3]), ", ".join(model.class_names[:3])
+        raise ValueError(
+            f"the network was trained for other classes ({ours}, …) than those of the data ({theirs}, …); "
+            "--match name finds those that both have"
+        )
+    return Crossed(items, model.class_names, match)
+
+
+def best_device(model: M) -> M:
+    """The model, on a GPU where there is one."""
+    return model.to("cuda" if torch.cuda.is_available() else "cpu")
