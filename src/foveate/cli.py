@@ -64,6 +64,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     _add_compare(commands.add_parser("compare", help="train one backbone with each attention; a table and a report"))
     commands.add_parser("train", help="train one experiment from a YAML file", add_help=False)
+    _add_table(commands.add_parser("table", help="train the rows of a paper's table with several seeds, side by side"))
     _add_look(commands.add_parser("look", help="draw where a trained network looks on your images"))
     _add_evaluate(commands.add_parser("evaluate", help="measure a trained network and its attention on a data set"))
     return parser
@@ -124,6 +125,34 @@ def _train(argv: Sequence[str]) -> int:
     from foveate.training.train import train
 
     print(train(argv))
+    return 0
+
+
+def _add_table(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Train each YAML file of `foveate train` with each seed, and count its errors on the test images. Writes "
+        "DIR/table.csv and DIR/table.md, with what the paper prints where a paper.csv lies beside the files."
+    )
+    parser.formatter_class = argparse.ArgumentDefaultsHelpFormatter
+    parser.add_argument("configs", nargs="+", type=Path, metavar="YAML", help="a file for each row")
+    parser.add_argument("--out", required=True, type=Path, metavar="DIR", help="folder for all results")
+    parser.add_argument("--seeds", type=_list(int), default=(0,), metavar="0,1,…", help="each trains every row")
+    parser.add_argument("--jobs", type=_positive, default=1, metavar="N", help="runs side by side, in N processes")
+    parser.add_argument("--resume", action="store_true", help="go on with the table that --out holds")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="NAME=VALUE", help="a setting of all rows: trainer.max_epochs=5"
+    )
+    parser.set_defaults(command=_table)
+
+
+def _table(arguments: argparse.Namespace) -> int:
+    from foveate.training.table import PAGE, table
+
+    names = " ".join(map(str, arguments.configs))
+    changes = "".join(f" --set {change}" for change in arguments.set)
+    command = f"foveate table {names} --seeds {','.join(map(str, arguments.seeds))} --out {arguments.out}{changes}"
+    table(arguments.configs, arguments.seeds, arguments.out, arguments.jobs, arguments.resume, arguments.set, command)
+    print((arguments.out / PAGE).read_text())
     return 0
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import torch
 from lightning.pytorch import LightningDataModule
@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 
 from foveate import models
 from foveate.data import ImageSet, Item
-from foveate.data.catalogue import open_split
+from foveate.data.catalogue import open_dataset, open_split
 from foveate.data.transforms import (
     Augmented,
     InMemory,
@@ -68,8 +68,11 @@ class Images(LightningDataModule):
         self.batch_size, self.workers, self.seed = batch_size, workers, seed
         kind = models.backbone(backbone)
         self.preprocess = Preprocess(size, kind.mean, kind.std)
-        options = {"size": size, **({} if count is None else {"count": count})} if data == "scenes" else {}
+        options: dict[str, Any] = (
+            {"size": size, **({} if count is None else {"count": count})} if data == "scenes" else {}
+        )
         training, validation = open_split(data, ratio, split_seed, root=root, download=download, masks=True, **options)
+        self._test = partial(open_dataset, data, "test", root=root, **options) if ratio is None else None
         self.class_names = list(training.classes)
         fits = 3 * size**2 * (len(training) + len(validation)) <= MEMORY
         keep = partial(InMemory, size=size) if cache or (cache is None and fits) else _as_it_is
@@ -87,6 +90,10 @@ class Images(LightningDataModule):
     def val_dataloader(self) -> DataLoader[Item]:
         """Batches with all that is known of the images, masks too; `counts` is false for what fills a share up."""
         return self._loader(Prepared(self.val_items, self.preprocess), shuffle=False)
+
+    def test_items(self) -> ImageSet:
+        """The test part, which no training sees; the validation part where the data set has no third one."""
+        return self.val_items if self._test is None else self._test()
 
     def _loader(self, items: ImageSet, shuffle: bool) -> DataLoader[Item]:
         trainer = self.trainer

@@ -61,6 +61,12 @@ class Command(LightningCLI):
 
 def train(arguments: Sequence[str]) -> Path:
     """Train as the arguments say; the path of the best network."""
+    out: Path = run(arguments).config["out"]
+    return out / BEST
+
+
+def run(arguments: Sequence[str]) -> Command:
+    """Train as the arguments say; the trainer, the model and the data with which it was done."""
     with quiet():
         command = Command(Classifier, Images, args=list(arguments), **OPTIONS)
     out: Path = command.config["out"]
@@ -69,4 +75,4 @@ def train(arguments: Sequence[str]) -> Path:
     out.mkdir(parents=True, exist_ok=True)
     command.parser.save(command.config, out / "config.yaml", skip_check=True, overwrite=True)
     fit(command.trainer, command.model, command.datamodule, out)
-    return out / BEST
+    return command

@@ -1,0 +1,91 @@
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import torch
+
+from foveate import models
+from foveate.data import Preprocess, Scenes
+from foveate.training.table import TableError, error, table
+
+ROW = """
+model: {backbone: tiny, attention: ATTENTION, lr: 2.0e-3, backbone_options: {widths: [4, 4, 4, 4, 4]}}
+data: {data: scenes, size: 16, count: 24, batch_size: 8}
+trainer: {max_epochs: 2, accelerator: cpu}
+"""
+
+
+@pytest.fixture(scope="module")
+def configs(tmp_path_factory) -> list[Path]:
+    folder = tmp_path_factory.mktemp("rows")
+    (folder / "paper.csv").write_text("row,error,deviation,parameters\nplain,2.048,0.045,24.61K\n")
+    for name, attention in (("plain", "none"), ("attended", "positionwise")):
+        (folder / f"{name}.yaml").write_text(ROW.replace("ATTENTION", attention))
+    return [folder / "plain.yaml", folder / "attended.yaml"]
+
+
+@pytest.fixture(scope="module")
+def whole(configs, tmp_path_factory) -> Path:
+    out = tmp_path_factory.mktemp("whole")
+    table(configs, [0, 1], out, command="the command")
+    return out
+
+
+def test_a_row_has_mean_and_deviation_of_its_seeds_beside_the_papers(whole: Path) -> None:
+    rows = pd.read_csv(whole / "table.csv")
+    assert list(rows["row"]) == ["plain", "attended"]
+    for row in rows.to_dict("records"):
+        results = [json.loads((whole / f"runs/{row['row']}-seed{s}/result.json").read_text()) for s in (0, 1)]
+        errors = torch.tensor([result["error"] for result in results], dtype=torch.float64)
+        assert row["error"] == pytest.approx(errors.mean().item())
+        assert row["deviation"] == pytest.approx(errors.std().item())
+        assert row["epochs"] == 2
+    page = (whole / "table.md").read_text()
+    assert "2.048 ± 0.045" in page
+    assert "24.61K" in page
+    assert "the command" in page
+    assert page.count("\n| ") == 2
+
+
+def test_the_error_is_counted_image_by_image(whole: Path) -> None:
+    network = models.load(whole / "runs/plain-seed0/network.safetensors")
+    scenes = Scenes(24, size=16, seed=1)  # the test part
+    items = [scenes[index] for index in range(24)]
+    wrong = [int(network(network.preprocess(item.image)[None]).argmax()) != item.label for item in items]
+    result = json.loads((whole / "runs/plain-seed0/result.json").read_text())
+    assert result["error"] == pytest.approx(100 * sum(wrong) / 24)
+    assert result["parameters"] == models.parameter_count(network)
+    assert error(network, scenes, Preprocess(16)) == pytest.approx(result["error"])
+
+
+def test_resuming_keeps_what_is_there_and_adds_rows_and_seeds(configs, whole: Path, tmp_path: Path) -> None:
+    table(configs[:1], [0], tmp_path)
+    before = (tmp_path / "runs/plain-seed0/network.safetensors").stat().st_mtime_ns
+    with pytest.raises(TableError, match="--resume"):
+        table(configs, [0, 1], tmp_path)
+    rows = table(configs, [0, 1], tmp_path, resume=True)
+    assert (tmp_path / "runs/plain-seed0/network.safetensors").stat().st_mtime_ns == before
+    assert rows["error"].tolist() == pytest.approx(pd.read_csv(whole / "table.csv")["error"].tolist())
+    with pytest.raises(TableError, match="other settings of all rows"):
+        table(configs, [0], tmp_path, resume=True, changes=["trainer.max_epochs=1"])
+
+
+def test_rows_with_one_name_are_refused(configs, tmp_path: Path) -> None:
+    with pytest.raises(TableError, match="a name of its own"):
+        table([configs[0], configs[0]], [0], tmp_path)
+
+
+def test_the_command_line_changes_a_setting_of_every_row(configs, tmp_path: Path, capsys) -> None:
+    from foveate.cli import run
+
+    words = ["table", str(configs[0]), "--out", str(tmp_path), "--set", "trainer.max_epochs=1", "--seeds", "3"]
+    assert run(words) == 0
+    assert "| 1 | 1 |" in capsys.readouterr().out
+    assert (tmp_path / "runs/plain-seed3/network.safetensors").is_file()
+
+
+@pytest.mark.slow
+def test_runs_side_by_side_end_in_the_numbers_of_runs_in_turn(configs, whole: Path, tmp_path: Path) -> None:
+    rows = table(configs, [0, 1], tmp_path, jobs=2)
+    assert rows["error"].tolist() == pytest.approx(pd.read_csv(whole / "table.csv")["error"].tolist())
