@@ -4,6 +4,7 @@ import importlib
 from types import ModuleType
 
 EXTRA_OF = {
+    "captum": "explain",
     "jsonargparse": "train",
     "lightning": "train",
     "matplotlib": "train",

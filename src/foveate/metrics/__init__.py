@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any
 from foveate.extras import require
 
 if TYPE_CHECKING:
+    from foveate.metrics.faithfulness import DeletionCurve, InsertionCurve
     from foveate.metrics.interpretability import InterpretabilityScore, interpretability_scores
     from foveate.metrics.shape import EquivarianceError, MapEntropy, MapSmoothness, shape_metrics
     from foveate.metrics.where import AttentionInside, CatchingRate, FittingRate, PointingAccuracy, where_metrics
 
 _HOME = {
+    **dict.fromkeys(("DeletionCurve", "InsertionCurve"), "faithfulness"),
     **dict.fromkeys(("InterpretabilityScore", "interpretability_scores"), "interpretability"),
     **dict.fromkeys(("EquivarianceError", "MapEntropy", "MapSmoothness", "shape_metrics"), "shape"),
     **dict.fromkeys(("AttentionInside", "CatchingRate", "FittingRate", "PointingAccuracy", "where_metrics"), "where"),
@@ -21,8 +23,10 @@ _HOME = {
 __all__ = [
     "AttentionInside",
     "CatchingRate",
+    "DeletionCurve",
     "EquivarianceError",
     "FittingRate",
+    "InsertionCurve",
     "InterpretabilityScore",
     "MapEntropy",
     "MapSmoothness",

@@ -178,6 +178,16 @@ def map_cosine(map: Tensor | Gaze, seen: Tensor | Gaze) -> Tensor:
     return (_unit(first) * _unit(second)).sum(1).clamp(-1, 1)
 
 
+def in_steps(values: Tensor) -> Tensor:
+    """Values (B, N) in whole steps of a millionth of each row's largest, so that those that differ by rounding tie.
+
+    >>> in_steps(torch.tensor([[0.5, 0.5 + 1e-9, 1.0]]).double())
+    tensor([[ 500000.,  500000., 1000000.]], dtype=torch.float64)
+    """
+    largest = values.abs().amax(1, keepdim=True)
+    return (values / largest.clamp_min(torch.finfo(values.dtype).tiny) / _TIED).round()
+
+
 def _unit(vectors: Tensor) -> Tensor:
     """Vectors (B, N) at length 1, those of zeros as if they were of ones; squares neither over- nor underflow."""
     largest = vectors.abs().amax(1, keepdim=True)
