@@ -189,7 +189,8 @@ def _look(arguments: argparse.Namespace) -> int:
 def _add_evaluate(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Measure a trained network: accuracy, and where and how its attention looks. With --interpretability, whether "
-        "the attention stays where it was on modified images: a table, and figures in --out."
+        "the attention stays where it was on modified images; with --faithfulness, whether the network needs what it "
+        "looked at. Tables on the screen, tables and figures in --out."
     )
     parser.formatter_class = argparse.ArgumentDefaultsHelpFormatter
     parser.add_argument("--checkpoint", required=True, type=Path, help="a network that `train` or `compare` saved")
@@ -203,10 +204,13 @@ def _add_evaluate(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--batch-size", type=_positive, default=32, help="images in a batch")
     parser.add_argument("--interpretability", action="store_true", help="the scores of modified images, by attention")
+    parser.add_argument(
+        "--faithfulness", action="store_true", help="deletion, insertion, and what is left when the weights go"
+    )
     parser.add_argument("--threshold", type=float, default=0.9, help="the cosine from which on two maps count as one")
     parser.add_argument("--patches", metavar="DATA", help="whose patches are put on images; other images of --data")
     parser.add_argument("--stretch", action="store_true", help="stretch bands of frequencies from black to white")
-    parser.add_argument("--count", type=_positive, metavar="N", help="modify N of the images, spread evenly; all")
+    parser.add_argument("--count", type=_positive, metavar="N", help="try N of the images, spread evenly; all")
     parser.add_argument("--seed", type=int, default=0, help="of the modifications")
     parser.add_argument("--out", type=Path, metavar="DIR", help="folder for tables and figures; none are written")
     parser.set_defaults(command=_evaluate)
@@ -219,27 +223,32 @@ def _evaluate(arguments: argparse.Namespace) -> int:
         raise UsageError(f"--threshold is a cosine, in [-1, 1], not {arguments.threshold:g}")
     of_data = ("data", "root", "ratio", "split_seed", "split", "match")
     chosen = {name: getattr(arguments, name) for name in of_data}
-    if arguments.interpretability:
-        return _interpretability(arguments, chosen)
+    if arguments.interpretability or arguments.faithfulness:
+        return _trust(arguments, chosen)
     values = evaluate.evaluate_checkpoint(arguments.checkpoint, batch_size=arguments.batch_size, **chosen)
     for name, value in values.items():
         print(f"{name:20} {value:.4f}")
     return 0
 
 
-def _interpretability(arguments: argparse.Namespace, chosen: dict[str, Any]) -> int:
+def _trust(arguments: argparse.Namespace, chosen: dict[str, Any]) -> int:
     from rich.console import Console
 
     from foveate import models
-    from foveate.training import evaluate, trust
+    from foveate.training import evaluate, faithfulness, trust
 
     model = evaluate.best_device(models.load(arguments.checkpoint))
+    items = evaluate.opened(model, **chosen)
     of_trial = ("patches", "root", "threshold", "stretch", "seed", "batch_size", "count")
     trial = trust.Trial(**{name: getattr(arguments, name) for name in of_trial})
-    scores = trust.interpretability(model, evaluate.opened(model, **chosen), trial, arguments.out)
-    Console().print(trust.table_2(scores, trial.threshold))
+    if arguments.interpretability:
+        scores = trust.interpretability(model, items, trial, arguments.out)
+        Console().print(trust.table_2(scores, trial.threshold))
+    if arguments.faithfulness:
+        found = faithfulness.faithfulness(model, items, trial, arguments.out)
+        Console().print(faithfulness.table_of(found))
     if arguments.out is not None:
-        print(*sorted(arguments.out.glob("interpretability*")), sep="\n")
+        print(*sorted(path for path in arguments.out.iterdir() if path.suffix in (".csv", ".png")), sep="\n")
     return 0
 
 

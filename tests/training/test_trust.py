@@ -1,4 +1,4 @@
-"""Table 2 and Fig. 3 for a saved network: the numbers of the metric, in the table, in the files, on the figure."""
+"""Tables and figures about the trust in a saved network: the numbers of the metrics, printed, in files, drawn."""
 
 import io
 from pathlib import Path
@@ -14,8 +14,11 @@ from foveate import models
 from foveate.cli import run
 from foveate.data import Part, Prepared, Preprocess, Scenes, open_split
 from foveate.metrics import interpretability_scores
+from foveate.metrics.attribution import sensitivity
+from foveate.metrics.faithfulness import area_under, deletion_curve, insertion_curve
 from foveate.metrics.modifications import paper_modifications
-from foveate.training import trust
+from foveate.metrics.randomisation import cascading_randomisation
+from foveate.training import faithfulness, trust
 from foveate.training.evaluate import evaluate_checkpoint
 
 SCENES = Scenes(40, 64, seed=1)
@@ -129,3 +132,43 @@ def test_data_with_other_classes_are_refused_or_crossed_over(other_classes):
     assert values["matched"] == pytest.approx(known / len(scenes))
     assert values["accuracy_of_all"] == pytest.approx(right / len(scenes))
     assert held_out["matched"] > values["matched"]
+
+
+def test_faithfulness_is_that_of_the_metrics_beside_chance_and_grad_cam(network, tmp_path):
+    trial = trust.Trial(count=24, batch_size=10, seed=2)
+    found = faithfulness.faithfulness(network, SCENES, trial, tmp_path)
+    images = torch.stack([item.image for item in Prepared(Part(SCENES, trust.places(40, 24)), network.preprocess)])
+    with fv.watch(network) as gazes, torch.no_grad():
+        network(images)
+    gaze = gazes["stages.3"]
+    with torch.no_grad():
+        for name, curve in (("deletion", deletion_curve), ("insertion", insertion_curve)):
+            expected = curve(network, images, gaze).mean(0)
+            assert torch.allclose(getattr(found, name)["rectangular"], expected, atol=0.02)  # but for ties
+    assert found.sensitivity["rectangular"] == pytest.approx(
+        float(torch.cat([sensitivity(network, part, seed=2) for part in images.split(10)]).mean()), rel=1e-3
+    )
+    few = cascading_randomisation(network, images, seed=2)
+    assert torch.allclose(found.scrambled["rectangular"], few.similarity["stages.3"])
+    frame = pd.read_csv(tmp_path / "faithfulness.csv").set_index("attention")
+    assert list(frame.index) == ["rectangular", "at random", "Grad-CAM"]
+    assert frame.loc["rectangular", "deletion"] < frame.loc["at random", "deletion"]
+    assert frame.loc["rectangular", "insertion"] > frame.loc["at random", "insertion"]
+    assert frame.loc["rectangular", "deletion"] == pytest.approx(float(area_under(found.deletion["rectangular"])))
+    assert (tmp_path / "faithfulness.png").stat().st_size > 10_000
+
+
+def test_without_captum_the_rest_is_there_and_the_extra_named(network, monkeypatch):
+    monkeypatch.setattr(faithfulness, "captum_there", lambda: False)
+    found = faithfulness.faithfulness(network, SCENES, trust.Trial(count=4))
+    assert list(found.deletion) == ["rectangular", "at random"]
+    assert found.sensitivity == {}
+    assert "foveate[explain]" in str(faithfulness.table_of(found).caption)
+
+
+def test_the_command_prints_what_the_network_needs(tmp_path, capsys):
+    words = ["evaluate", "--checkpoint", "scenes-rectangular", "--faithfulness", "--count", "4", "--out"]
+    assert run([*words, str(tmp_path)]) == 0
+    printed = capsys.readouterr().out
+    for word in ("deletion", "insertion", "rectangular", "at random", "faithfulness.png"):
+        assert word in printed

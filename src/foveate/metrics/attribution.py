@@ -65,5 +65,7 @@ def sensitivity(
     measure = require("captum.metrics").sensitivity_max
     with undisturbed(model):
         torch.manual_seed(seed)
-        values: Tensor = measure(look, images, perturb_radius=radius, n_perturb_samples=samples)
+        values: Tensor = measure(
+            look, images, perturb_radius=radius, n_perturb_samples=samples, max_examples_per_batch=len(images)
+        )
     return values

@@ -82,10 +82,10 @@ def interpretability(model: Any, items: ImageSet, trial: Trial, out: Path | None
         attention -> modification -> outcome.
     """
     modifications = trial.modifications(model)
-    tried = Part(items, _places(len(items), trial.count or len(items)))
+    tried = Part(items, places(len(items), trial.count or len(items)))
     batches = DataLoader(Prepared(tried, model.preprocess), trial.batch_size)
     measured = interpretability_scores(model, counted(batches, "Modifying"), modifications, trial.threshold, trial.seed)
-    scores = _named(model, measured)
+    scores = named(model, measured)
     if out is not None:
         table, curves = frames(scores)
         for frame, name in ((table, "interpretability.csv"), (curves, "interpretability-curves.csv")):
@@ -154,7 +154,7 @@ def _title(name: str, scale: float) -> str:
     return f"{kind}, {round(int(size) * scale)} pixels" if size else name
 
 
-def _named(model: Any, of_gazes: Mapping[str, T]) -> dict[str, T]:
+def named(model: Any, of_gazes: Mapping[str, T]) -> dict[str, T]:
     """What there is for each gaze, under the name of the attention, and where it is if there are several."""
     name = model.recipe.attention
     return {f"{name} at {at}" if len(of_gazes) > 1 else name: value for at, value in of_gazes.items()}
@@ -163,7 +163,7 @@ def _named(model: Any, of_gazes: Mapping[str, T]) -> dict[str, T]:
 def _view(model: Any, images: Tensor, plain: View | None) -> View:
     with watch(model) as gazes:
         labels = model(images).argmax(1).tolist()
-    seen = {at: gaze.detach() for at, gaze in _named(model, gazes).items()}
+    seen = {at: gaze.detach() for at, gaze in named(model, gazes).items()}
     before = seen if plain is None else plain.gazes
     return View(
         model.preprocess.unnormalise(images).cpu(),
@@ -173,11 +173,11 @@ def _view(model: Any, images: Tensor, plain: View | None) -> View:
     )
 
 
-def _places(length: int, count: int) -> Sequence[int]:
+def places(length: int, count: int) -> Sequence[int]:
     """At most `count` places, spread evenly over `length`."""
     count = min(count, length)
     return [(2 * k + 1) * length // (2 * count) for k in range(count)]
 
 
 def _spread(items: ImageSet, count: int) -> Iterator[Any]:
-    return (items[place] for place in _places(len(items), count))
+    return (items[place] for place in places(len(items), count))
