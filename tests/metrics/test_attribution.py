@@ -56,6 +56,7 @@ def test_sensitivity_takes_the_gaze_that_is_named():
     assert sensitivity(model, images, at="stem.0").max() == 0
     assert sensitivity(model, images, at="stages.0").min() > 0
     assert torch.equal(sensitivity(model, images), sensitivity(model, images, at="stages.0"))
+    assert sensitivity(model, images[:0]).shape == (0,)
 
 
 class SpatialConstant(fv.SpatialAttention):

@@ -63,6 +63,8 @@ def sensitivity(
         return (gaze.map.float(),)
 
     measure = require("captum.metrics").sensitivity_max
+    if not len(images):
+        return images.new_zeros(0)
     with undisturbed(model):
         torch.manual_seed(seed)
         values: Tensor = measure(
