@@ -5,10 +5,10 @@ BIN := .venv/bin
 .PHONY: demo test slow lint types bench clean
 
 demo: .venv/train.done
-	$(BIN)/foveate compare --out demo --resume
+	$(BIN)/foveate compare --out demo --resume --jobs 2
 
 test: .venv/dev.done
-	$(BIN)/pytest
+	$(BIN)/pytest --numprocesses auto --maxprocesses 4 --dist worksteal
 
 slow: .venv/dev.done
 	$(BIN)/pytest -m slow
