@@ -11,6 +11,7 @@ from foveate.data.crossing import Crossed
 from foveate.data.decode import BadImage, read_image
 from foveate.data.folders import BadFiles, DataError, ImageFiles, class_folder, flat_folder
 from foveate.data.item import ImageSet, Item
+from foveate.data.packed import Packed, pack, some
 from foveate.data.scenes import Scenes
 from foveate.data.splits import Joined, Part, stratified_split
 from foveate.data.transforms import Augmented, InMemory, Prepared, Preprocess, ShiftAndMirror, training_transform
@@ -28,6 +29,7 @@ __all__ = [
     "Item",
     "Joined",
     "MissingData",
+    "Packed",
     "Part",
     "Prepared",
     "Preprocess",
@@ -38,7 +40,9 @@ __all__ = [
     "flat_folder",
     "open_dataset",
     "open_split",
+    "pack",
     "read_image",
+    "some",
     "stratified_split",
     "training_transform",
 ]

@@ -11,6 +11,7 @@ from typing import Any, Literal, cast
 
 from foveate.data.folders import DataError, class_folder
 from foveate.data.item import ImageSet, Item
+from foveate.data.packed import SUFFIX, Packed
 from foveate.data.rot_mnist import FILE, RotMNIST
 from foveate.data.scenes import Scenes
 from foveate.data.splits import Joined, Part, stratified_split
@@ -65,10 +66,11 @@ def open_dataset(
     masks: bool = False,
     **options: Any,
 ) -> ImageSet:
-    """A data set by its name or by the path of a folder.
+    """A data set by its name, or by the path of a folder or of a packed file.
 
-    Names are those of `NAMES`; anything else is a path, to a folder of class folders, or to one with `train` and `test`
-    (or `val`) in it. Where there is no split of the data set's own, "train" and "test" are a stratified 8:2.
+    Names are those of `NAMES`; anything else is a path, to a folder of class folders, to one with `train` and `test`
+    (or `val`) in it, or to a file that `pack` wrote. Where there is no split of the data set's own, "train" and "test"
+    are a stratified 8:2.
 
     Args:
         name: a name or a path.
@@ -95,7 +97,8 @@ def open_dataset(
         raise DataError(f"{name} has no option {', '.join(map(repr, options))}")
     if name in TORCHVISION:
         return _torchvision(str(name), split, data_root(root), download)
-    return _folder(Path(name).expanduser(), split)
+    path = Path(name).expanduser()
+    return Packed(path, split) if path.suffix == SUFFIX else _folder(path, split)
 
 
 def open_split(

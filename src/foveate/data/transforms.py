@@ -174,10 +174,10 @@ class ShiftAndMirror:
         size, count = self.preprocess.size, len(images)
         padded = F.pad(images, [self.shift] * 4)
         first = (numbers[:, :2] * (2 * self.shift + 1)).long()  # the upper left pixel of what is kept
-        along = torch.arange(size).expand(count, -1)
+        along = torch.arange(size, device=images.device).expand(count, -1)
         across = torch.where(numbers[:, 2:] < 0.5, along, along.flip(1))
         rows, columns = first[:, :1] + along, first[:, 1:] + across
-        which = torch.arange(count)[:, None, None]
+        which = torch.arange(count, device=images.device)[:, None, None]
         # Indexed with the channels last, so that each pixel is copied as a whole.
         moved = padded.permute(0, 2, 3, 1)[which, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2)
         return self.preprocess.normalise(moved)
