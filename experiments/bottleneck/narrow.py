@@ -1,0 +1,370 @@
+"""Tables 1 and 2 and Fig. 4(a) on CIFAR-10 with a narrow VGG: one command, which writes a page of results.
+
+python experiments/bottleneck/narrow.py --data cifar10 --out runs/narrow --page results/bottleneck.md
+
+Each run is one network with one seed; it leaves a JSON file, and a second call does only what is missing. All runs
+have the same schedule, the paper's shortened: SGD with momentum 0.9 and weight decay 5e-4, batches of 128, a rate of
+0.1 that is halved eight times over the run, images shifted by up to 4 pixels and mirrored.
+"""
+
+import argparse
+import datetime
+import json
+import math
+import shlex
+import statistics
+import sys
+import textwrap
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import foveate as fv
+from foveate import models
+from foveate.data import ImageSet, Packed, Preprocess, ShiftAndMirror, open_dataset, some
+from foveate.files import writing
+from foveate.metrics.interpretability import interpretability_scores
+from foveate.metrics.modifications import paper_modifications
+from foveate.training.objectives import penalties
+from foveate.training.side_by_side import side_by_side
+
+NETWORKS = ("vgg", "vgg_gap", "vgg_dvib", "vgg_att3", "vgg_aib", "vgg_aib_qt")
+TITLES = {
+    "vgg": "VGG", "vgg_gap": "VGG-GAP", "vgg_dvib": "VGG-DVIB", "vgg_att3": "VGG-att3", "vgg_aib": "VGG-aib",
+    "vgg_aib_qt": "VGG-aib-qt",
+}  # fmt: skip
+LEVELS = {"attention.0": "block 3", "attention.1": "block 4", "attention.2": "block 5"}  # where att3 looks
+BETAS = (1.0, 0.1, 0.01, 0.001, 0.0001)  # Fig. 4(a): 10^-p, p = 0, …, 4
+BETA = 0.01
+BATCH, RATE, MOMENTUM, DECAY, HALVINGS = 128, 0.1, 0.9, 5e-4, 8
+MAPS, CODES = 4, 12  # drawn for a prediction
+THRESHOLDS = (0.8, 0.9, 0.95, 0.99)  # cosines at which scores are printed; the JSON files hold whole curves
+
+
+@dataclass(frozen=True)
+class Settings:
+    """All that the numbers depend on, but for the network and the seed."""
+
+    data: str
+    train: int
+    test: int
+    width: float
+    epochs: int
+
+
+@dataclass(frozen=True)
+class Run:
+    """A network, the price of its information, a seed."""
+
+    network: str
+    seed: int
+    beta: float = BETA
+
+    @property
+    def file(self) -> str:
+        return f"{self.network}-beta{self.beta:g}-seed{self.seed}.json"
+
+    def build(self, classes: int, width: float) -> nn.Module:
+        torch.manual_seed(self.seed)
+        priced = "aib" in self.network or "dvib" in self.network
+        model: nn.Module = models.backbone(self.network).build(
+            classes, width=width, **({"beta": self.beta} if priced else {})
+        )
+        return model
+
+
+@dataclass(frozen=True)
+class Images:
+    """A part of the data on the device that trains, and how they are prepared."""
+
+    pixels: Tensor
+    labels: Tensor
+    preprocess: Preprocess
+
+    @classmethod
+    def load(cls, settings: Settings, part: str, device: torch.device) -> "Images":
+        items = some(open_dataset(settings.data, part), settings.train if part == "train" else settings.test)
+        kind = models.backbone(NETWORKS[0])
+        return cls(
+            _pixels(items).to(device), torch.tensor(items.labels, device=device), Preprocess(32, kind.mean, kind.std)
+        )
+
+    def shuffled(self, numbers: torch.Generator) -> Iterator[tuple[Tensor, Tensor]]:
+        """Augmented batches of one epoch, all of the same size."""
+        move = ShiftAndMirror(self.preprocess)
+        order = torch.randperm(len(self.labels), generator=numbers)
+        draws = torch.rand(len(order), move.draws, generator=numbers).to(self.pixels.device)
+        order = order.to(self.pixels.device)
+        for start in range(0, len(order) - BATCH + 1, BATCH):
+            at = order[start : start + BATCH]
+            yield move(self.pixels[at], draws[start : start + BATCH]), self.labels[at]
+
+    def batches(self, size: int = 500) -> Iterator[tuple[Tensor, Tensor]]:
+        for pixels, labels in zip(self.pixels.split(size), self.labels.split(size), strict=True):
+            yield self.preprocess(pixels), labels
+
+
+def _pixels(items: ImageSet) -> Tensor:
+    if isinstance(items, Packed):
+        return items.images()
+    return torch.stack([items[index].image for index in range(len(items))])
+
+
+def work(settings: Settings, out: Path, run: Run) -> None:
+    """Train and measure one network with one seed, and leave its numbers."""
+    start = time.perf_counter()
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    torch.set_float32_matmul_precision("high")
+    torch.backends.cudnn.benchmark = True
+    test = Images.load(settings, "test", device)
+    model = run.build(int(test.labels.max()) + 1, settings.width).to(device, memory_format=torch.channels_last)
+    history = train(model, Images.load(settings, "train", device), settings.epochs, run.seed)
+    trained = time.perf_counter() - start
+    numbers = {"run": asdict(run), "history": history, **measure(model, test, run.seed), "seconds": trained}
+    with writing(out / run.file) as beside:
+        beside.write_text(json.dumps(numbers))
+
+
+def train(model: nn.Module, images: Images, epochs: int, seed: int) -> list[dict[str, float]]:
+    """The paper's training; the mean loss and accuracy of each epoch."""
+    model.train()
+    optimizer = torch.optim.SGD(model.parameters(), RATE, MOMENTUM, weight_decay=DECAY)
+    schedule = torch.optim.lr_scheduler.StepLR(optimizer, max(1, round(epochs / HALVINGS)), 0.5)
+    numbers = torch.Generator().manual_seed(seed)
+    history = []
+    for epoch in range(epochs):
+        sums: list[Tensor] = []
+        for batch, labels in images.shuffled(numbers):
+            with fv.watch(model) as seen:
+                logits = model(batch.contiguous(memory_format=torch.channels_last))
+            task, price = F.cross_entropy(logits, labels), penalties(seen).to(logits.device)
+            optimizer.zero_grad()
+            (task + price).backward()
+            optimizer.step()
+            right = (logits.argmax(1) == labels).float().mean()
+            sums.append(torch.stack([task, price, right]).detach())
+        schedule.step()
+        means = torch.stack(sums).mean(0).tolist()
+        history.append({"epoch": epoch, **dict(zip(("cross_entropy", "penalty", "accuracy"), means, strict=True))})
+    return history
+
+
+@torch.no_grad()
+def measure(model: nn.Module, test: Images, seed: int) -> dict[str, Any]:
+    """Test error, by 4 × 12 draws where the network has any and without draws, and the scores of its attentions."""
+    model.eval()
+    torch.manual_seed(seed)
+    wrong = {"error": 0, "error_of_means": 0}
+    usage: list[Tensor] = []
+    maps: dict[str, list[Tensor]] = {}
+    for images, labels in test.batches():
+        with fv.watch(model) as seen:
+            means = model(images)
+        wrong["error_of_means"] += int((means.argmax(1) != labels).sum())
+        wrong["error"] += int((fv.predict(model, images, MAPS, CODES).logits.argmax(1) != labels).sum())
+        usage += [gaze.usage for gaze in seen.values() if hasattr(gaze, "usage") and gaze.usage.shape[1]]
+        for name, gaze in seen.items():
+            maps.setdefault(name, []).append(gaze.map.flatten(1).std(1) / gaze.map.flatten(1).mean(1).clamp_min(1e-12))
+    numbers: dict[str, Any] = {name: count / len(test.labels) for name, count in wrong.items()}
+    numbers["usage"] = torch.cat(usage).mean(0).tolist() if usage else []
+    numbers["relative_deviation"] = {name: float(torch.cat(values).mean()) for name, values in maps.items()}
+    if maps:
+        modifications = paper_modifications(levels=test.preprocess.levels)
+        outcomes = interpretability_scores(model, (images for images, _ in test.batches()), modifications, seed=seed)
+        numbers["scores"] = {
+            name: {m: {"curve": o.curve.tolist(), "survived": o.survived} for m, o in of.items()}
+            for name, of in outcomes.items()
+        }
+    return numbers
+
+
+# --- the page -----------------------------------------------------------------------------------------------------
+
+
+def page(settings: Settings, results: Sequence[Mapping[str, Any]], command: str, device: str, took: float) -> str:
+    """What came out, as Markdown."""
+    main = [r for r in results if r["run"]["beta"] == BETA]
+    seeds = sorted({r["run"]["seed"] for r in main})
+    step = max(1, round(settings.epochs / HALVINGS))
+    lines = [
+        "# The information bottleneck on CIFAR-10, narrow",
+        "",
+        *_text(
+            f"VGG with every width times {settings.width:g}, {settings.train:,} training and {settings.test:,} test",
+            f"images of CIFAR-10, {settings.epochs} epochs, seeds {', '.join(map(str, seeds))}; all have the same",
+            f"schedule and images. Otherwise the paper's settings: SGD, momentum {MOMENTUM}, weight decay {DECAY:g},",
+            f"batches of {BATCH}, a rate of {RATE} halved every {step} epochs, β = {BETA}, λq = 0.4, λc = 0.1,",
+            "K = 256, Q = 20, shifts by up to 4 pixels and mirror images.",
+        ),
+        "",
+        "## Test error (Table 1)",
+        "",
+        *_text(
+            "Mean ± standard deviation over the seeds, in %. Predictions average the logits of",
+            f"{MAPS} maps × {CODES} codes; beside it the error of the mean map and the mean code, which draws nothing.",
+        ),
+        "",
+        "| network | error | without draws | training accuracy, last epoch | seconds a run |",
+        "|---|---:|---:|---:|---:|",
+    ]
+    for name in NETWORKS:
+        rows = [r for r in main if r["run"]["network"] == name]
+        if rows:
+            cells = [_mean([100 * r[key] for r in rows], 2) for key in ("error", "error_of_means")]
+            accuracy = _mean([100 * r["history"][-1]["accuracy"] for r in rows], 1)
+            seconds = statistics.mean(r["seconds"] for r in rows)
+            lines.append(f"| {TITLES[name]} | {' | '.join(cells)} | {accuracy} | {seconds:.0f} |")
+    lines += ["", *_scores(main), "", *_anchors(main), "", *_sweep(results), ""]
+    date = datetime.date.today().isoformat()
+    return "\n".join([*lines, f"{date}, {device}, torch {torch.__version__}, {took:.0f} s: `{command}`", ""])
+
+
+def _scores(results: Sequence[Mapping[str, Any]]) -> list[str]:
+    lines = [
+        "## Interpretability (Table 2)",
+        "",
+        *_text(
+            "Among the test images whose class survives a modification, the share (%) whose map keeps its cosine,",
+            "averaged over the seeds. The paper does not say at which cosine, so here is a table for each of several.",
+            "Patches come from other images of the test set. A map that hardly varies over the plane (second column:",
+            "its deviation over its mean) keeps any cosine, whatever it looks at; read each score with it.",
+        ),
+    ]
+    names: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    for result in results:
+        for gaze in result.get("scores", {}):
+            names.setdefault((result["run"]["network"], gaze), []).append(result)
+    order = sorted(names, key=lambda key: (NETWORKS.index(key[0]), key[1]))
+    if not order:
+        return [*lines, "", "No attention was measured."]
+    modifications = list(names[order[0]][0]["scores"][order[0][1]])
+    for threshold in THRESHOLDS:
+        lines += ["", f"Cosine ≥ {threshold}:", "", f"| network | varies | {' | '.join(modifications)} |"]
+        lines.append("|---|---:" + "|---:" * len(modifications) + "|")
+        for key in order:
+            rows = names[key]
+            varies = statistics.mean(r["relative_deviation"][key[1]] for r in rows)
+            shares = [_score(rows, key[1], m, threshold) for m in modifications]
+            title = TITLES[key[0]] + (f", {LEVELS[key[1]]}" if key[1] in LEVELS else "")
+            lines.append(f"| {title} | {varies:.2f} | {' | '.join(f'{100 * share:.1f}' for share in shares)} |")
+    survived = [
+        f"{TITLES[n]} {_mean([100 * r['scores'][g][m]['survived'] for r in names[n, g] for m in modifications], 1)}"
+        for n, g in order
+    ]
+    return [*lines, "", f"Classes that survive, over all modifications, in %: {', '.join(dict.fromkeys(survived))}."]
+
+
+def _score(rows: Sequence[Mapping[str, Any]], gaze: str, modification: str, threshold: float) -> float:
+    return statistics.mean(r["scores"][gaze][modification]["curve"][round(100 * threshold)] for r in rows)
+
+
+def _anchors(results: Sequence[Mapping[str, Any]]) -> list[str]:
+    lines = ["## Anchors", ""]
+    for result in results:
+        if usage := result["usage"]:
+            used = sum(share > 1e-3 for share in usage)
+            entropy = -sum(share * math.log(share) for share in usage if share > 0)
+            run, equal = result["run"], math.exp(entropy)
+            lines.append(
+                f"- {TITLES[run['network']]}, seed {run['seed']}: {used} of {len(usage)} anchors get more than 0.1 % "
+                f"of the positions of the mean maps; their shares have the entropy of {equal:.1f} equal ones."
+            )
+    return lines
+
+
+def _sweep(results: Sequence[Mapping[str, Any]]) -> list[str]:
+    lines = [
+        "## β (Fig. 4(a), coarse)",
+        "",
+        "VGG-aib with the first seed.",
+        "",
+        "| β | accuracy (%) | cross-entropy, last epoch | penalty, last epoch |",
+        "|---:|---:|---:|---:|",
+    ]
+    first = min((r["run"]["seed"] for r in results), default=0)
+    for beta in BETAS:
+        for r in results:
+            if r["run"] == {"network": "vgg_aib", "seed": first, "beta": beta}:
+                last = r["history"][-1]
+                accuracy = f"{100 * (1 - r['error']):.2f}"
+                lines.append(f"| {beta:g} | {accuracy} | {last['cross_entropy']:.3f} | {last['penalty']:.3f} |")
+    return lines
+
+
+def _text(*sentences: str) -> list[str]:
+    return textwrap.wrap(" ".join(sentences), 118)
+
+
+def _mean(values: Sequence[float], digits: int) -> str:
+    mean = f"{statistics.mean(values):.{digits}f}"
+    return f"{mean} ± {statistics.stdev(values):.{digits}f}" if len(values) > 1 else mean
+
+
+def runs(networks: Sequence[str], seeds: Sequence[int], sweep: bool) -> list[Run]:
+    """All of them, the first seed's networks first."""
+    main = [Run(network, seed) for seed in seeds for network in networks]
+    return main + [Run("vgg_aib", seeds[0], beta) for beta in BETAS if sweep and beta != BETA]
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", default="cifar10", help="a name, a folder or a packed file")
+    parser.add_argument("--out", type=Path, required=True, help="a folder for the numbers of each run")
+    parser.add_argument("--page", type=Path, help="a Markdown file for the results")
+    parser.add_argument("--train", type=int, default=50_000, help="how many images to train on")
+    parser.add_argument("--test", type=int, default=10_000)
+    parser.add_argument("--width", type=float, default=0.25)
+    parser.add_argument("--epochs", type=int, default=20)
+    parser.add_argument("--networks", nargs="+", choices=NETWORKS, default=NETWORKS)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1])
+    parser.add_argument("--jobs", type=int, default=1, help="how many runs side by side")
+    parser.add_argument("--no-sweep", action="store_true", help="leave out the other values of β")
+    given = sys.argv[1:] if arguments is None else arguments
+    options = parser.parse_args(given)
+    settings = Settings(options.data, options.train, options.test, options.width, options.epochs)
+    claim(settings, options.out)
+    start = time.perf_counter()
+    planned = runs(options.networks, options.seeds, not options.no_sweep)
+    missing = [run for run in planned if not (options.out / run.file).is_file()]
+    for run in in_turn(settings, options.out, missing, options.jobs):
+        error = json.loads((options.out / run.file).read_text())["error"]
+        print(f"{run.file}: error {error:.2%}, after {time.perf_counter() - start:.0f} s", file=sys.stderr, flush=True)
+    results = [json.loads((options.out / run.file).read_text()) for run in planned]
+    device = torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU"
+    command = shlex.join(["python", "experiments/bottleneck/narrow.py", *given])
+    text = page(settings, results, command, device, sum(r["seconds"] for r in results))
+    if options.page:
+        with writing(options.page) as beside:
+            beside.write_text(text)
+    else:
+        print(text)
+
+
+def in_turn(settings: Settings, out: Path, missing: Sequence[Run], jobs: int) -> Iterator[Run]:
+    if jobs > 1:
+        yield from side_by_side(partial(work, settings, out), missing, jobs)
+        return
+    for run in missing:
+        work(settings, out, run)
+        yield run
+
+
+def claim(settings: Settings, out: Path) -> None:
+    """Make the folder that of these settings, or refuse."""
+    path = out / "settings.json"
+    ours = asdict(settings)
+    if path.is_file() and (theirs := json.loads(path.read_text())) != ours:
+        raise SystemExit(f"{out} holds runs with other settings ({theirs}); pass another --out")
+    with writing(path) as beside:
+        beside.write_text(json.dumps(ours, indent=2))
+
+
+if __name__ == "__main__":
+    main()
