@@ -1,5 +1,8 @@
 """Attention that turns with the image: finite symmetry groups, and layers that are equivariant under them."""
 
+from foveate.groups.attentive import AttentiveGroupConv2d, AttentiveLiftConv2d
+from foveate.groups.features import FeatureAttention
+from foveate.groups.gazes import PoseGaze
 from foveate.groups.layers import (
     GroupAvgPool2d,
     GroupConv2d,
@@ -10,7 +13,9 @@ from foveate.groups.layers import (
     PoseDropout,
     PosePool,
 )
+from foveate.groups.rotmnist import load_published, p4cnn, z2cnn
 from foveate.groups.symmetries import C2, GROUPS, MIRROR, P4, P4M, TRIVIAL, Group
+from foveate.groups.theorem import theorem1_violation
 
 __all__ = [
     "C2",
@@ -19,6 +24,9 @@ __all__ = [
     "P4",
     "P4M",
     "TRIVIAL",
+    "AttentiveGroupConv2d",
+    "AttentiveLiftConv2d",
+    "FeatureAttention",
     "Group",
     "GroupAvgPool2d",
     "GroupConv2d",
@@ -27,5 +35,10 @@ __all__ = [
     "LiftConv2d",
     "PoseBatchNorm",
     "PoseDropout",
+    "PoseGaze",
     "PosePool",
+    "load_published",
+    "p4cnn",
+    "theorem1_violation",
+    "z2cnn",
 ]
