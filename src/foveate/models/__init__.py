@@ -1,5 +1,6 @@
 """Networks: named attentions, recipes that files can hold, saving and loading."""
 
+from foveate.groups import p4cnn, z2cnn
 from foveate.models.backbones import Backbone, backbone, backbones, register_backbone
 from foveate.models.files import LoadError, load, save
 from foveate.models.recipe import Recipe, build, freeze, parameter_count
@@ -22,6 +23,7 @@ __all__ = [
     "freeze",
     "load",
     "names",
+    "p4cnn",
     "parameter_count",
     "register",
     "register_backbone",
@@ -36,4 +38,5 @@ __all__ = [
     "wrn",
     "wrn_abn",
     "wrn_aib",
+    "z2cnn",
 ]
