@@ -27,7 +27,7 @@ def theorem1_violation(
 
     >>> from foveate.groups import P4
     >>> f = torch.rand(2, 3, 4, 5, 5)
-    >>> theorem1_violation(torch.sigmoid, P4, f)  # a nonlinearity on the features is one
+    >>> theorem1_violation(torch.relu, P4, f)  # a nonlinearity of the features is one
     tensor(0.)
     >>> theorem1_violation(lambda f: f.cumsum(2), P4, f) > 1  # a first and a last pose are not
     tensor(True)
