@@ -120,6 +120,11 @@ class Gazes(dict[str, Gaze]):
         """What everything that was seen asks to add to the loss, a scalar."""
         return sum((seen.penalty for seen in (*self.values(), *self.others.values())), torch.zeros(()))
 
+    @property
+    def priced(self) -> bool:
+        """Whether anything that was seen may ask to add to the loss; where nothing does, training need not watch."""
+        return bool(self.others) or any(type(gaze).penalty is not Gaze.penalty for gaze in self.values())
+
     def __missing__(self, name: str) -> Gaze:
         there = ", ".join(map(repr, self)) or "none: has the model run inside the `with` block?"
         raise KeyError(f"no gaze at {name!r}; there are: {there}")

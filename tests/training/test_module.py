@@ -81,3 +81,29 @@ def test_the_history_holds_the_mean_of_the_steps(tmp_path: Path) -> None:
     expected = torch.tensor(losses.seen).reshape(2, 4).mean(1).tolist()
     assert history["loss"].tolist() == pytest.approx(expected, rel=1e-5)
     assert history["train_accuracy"].between(0, 1).all()
+
+
+class Shown(Callback):
+    """How often a look was watched, in each step."""
+
+    def __init__(self) -> None:
+        self.seen: list[bool] = []
+
+    def on_train_batch_end(self, trainer: Trainer, pl_module: Any, *_: Any) -> None:
+        self.seen.append(pl_module.watches)
+
+
+@pytest.mark.parametrize(
+    ("attention", "options", "watches"),
+    [
+        ("none", {}, False),
+        ("cbam", {}, False),
+        ("cbam", {"equivariance": 0.1}, True),
+    ],
+)
+def test_training_watches_where_something_is_learned_from_gazes(
+    tmp_path: Path, attention: str, options: dict[str, Any], watches: bool
+) -> None:
+    shown = Shown()
+    train(tmp_path, shown, epochs=1, attention=attention, **options)
+    assert shown.seen == [watches] * 4

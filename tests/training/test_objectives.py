@@ -3,7 +3,7 @@ from torch import nn
 
 from foveate import RectangularAttention, watch
 from foveate.attention.rectangular import RectangleGaze
-from foveate.gaze import Gaze, Look
+from foveate.gaze import Gaze, Gazes, watch
 from foveate.geometry import random_similarity, similarity
 from foveate.training.objectives import equivariance_distance, penalties
 
@@ -85,3 +85,11 @@ def test_moved_images_leave_no_trace_in_running_statistics() -> None:
     assert torch.equal(model[1].running_var, before[1])
     model(images)
     assert not torch.equal(model[1].running_mean, before[0])
+
+
+def test_a_penalty_of_its_own_is_a_price_and_the_usual_zero_is_none() -> None:
+    gazes = Gazes()
+    gazes["a"] = Gaze(torch.ones(1, 1, 2, 2))
+    assert not gazes.priced
+    gazes["b"] = Costly(torch.ones(1, 1, 2, 2))
+    assert gazes.priced

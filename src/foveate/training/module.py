@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any, Literal
 
 import torch
@@ -14,7 +15,7 @@ from torchmetrics import MeanMetric
 from torchmetrics.classification import MulticlassAccuracy
 
 from foveate import models
-from foveate.gaze import looks, watch
+from foveate.gaze import Gazes, looks, watch
 from foveate.training.objectives import equivariance_distance, penalties
 
 
@@ -83,6 +84,7 @@ class Classifier(LightningModule):
         self.attention_lr = lr if attention_lr is None else attention_lr
         self.val_accuracy = MulticlassAccuracy(num_classes=len(class_names), average="micro")
         self.val_loss = MeanMetric()
+        self.watches = True  # until the first step shows that nothing is learned from gazes: to show them costs time
         self.steps: list[Tensor] = []  # what each step of this epoch has to say
 
     def forward(self, images: Tensor) -> Tensor:
@@ -100,8 +102,9 @@ class Classifier(LightningModule):
     def training_step(self, batch: Mapping[str, Any], index: int) -> Tensor:
         """The loss of a batch of items."""
         images, labels = batch["image"], batch["label"]
-        with watch(self.network) as gazes:
+        with watch(self.network) if self.watches else nullcontext(Gazes()) as gazes:
             logits = self(images)
+        self.watches = bool(self.equivariance) or gazes.priced
         terms = {"cross_entropy": F.cross_entropy(logits, labels), "penalty": penalties(gazes)}
         if self.equivariance:
             terms["equivariance"] = self.equivariance * equivariance_distance(self.network, images, gazes)
