@@ -3,7 +3,7 @@ from torch import nn
 
 from foveate import RectangularAttention, watch
 from foveate.attention.rectangular import RectangleGaze
-from foveate.gaze import Gaze, Gazes, watch
+from foveate.gaze import Gaze, Gazes, Look
 from foveate.geometry import random_similarity, similarity
 from foveate.training.objectives import equivariance_distance, penalties
 
