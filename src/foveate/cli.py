@@ -58,7 +58,7 @@ def _parser() -> argparse.ArgumentParser:
     from foveate import __version__
 
     parser = argparse.ArgumentParser(
-        prog="foveate", description="Spatial attention for vision models: compare, train, look, evaluate."
+        prog="foveate", description="Spatial attention for vision models: compare, train, look, evaluate, explore."
     )
     parser.add_argument("--version", action="version", version=f"foveate {__version__}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
@@ -67,6 +67,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_table(commands.add_parser("table", help="train the rows of a paper's table with several seeds, side by side"))
     _add_look(commands.add_parser("look", help="draw where a trained network looks on your images"))
     _add_evaluate(commands.add_parser("evaluate", help="measure a trained network and its attention on a data set"))
+    _add_explore(commands.add_parser("explore", help="a page on which to turn and modify images, and see the gazes"))
     return parser
 
 
@@ -249,6 +250,24 @@ def _trust(arguments: argparse.Namespace, chosen: dict[str, Any]) -> int:
         Console().print(faithfulness.table_of(found))
     if arguments.out is not None:
         print(*sorted(path for path in arguments.out.iterdir() if path.suffix in (".csv", ".png")), sep="\n")
+    return 0
+
+
+def _add_explore(parser: argparse.ArgumentParser) -> None:
+    parser.description = "Serve a page on this machine: drop an image, turn, shift, scale and modify it, see the gazes."
+    parser.formatter_class = argparse.ArgumentDefaultsHelpFormatter
+    parser.add_argument(
+        "--checkpoint", nargs="+", default=["scenes-rectangular"], help="networks that `train` or `compare` saved"
+    )
+    parser.add_argument("--port", type=int, help="of the page; the first free one from 7860 on")
+    parser.add_argument("--open", action="store_true", help="open the page in the browser")
+    parser.set_defaults(command=_explore)
+
+
+def _explore(arguments: argparse.Namespace) -> int:
+    from foveate.figures import explorer
+
+    explorer.serve(arguments.checkpoint, arguments.port, arguments.open)
     return 0
 
 

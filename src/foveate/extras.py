@@ -5,6 +5,7 @@ from types import ModuleType
 
 EXTRA_OF = {
     "captum": "explain",
+    "gradio": "app",
     "jsonargparse": "train",
     "lightning": "train",
     "matplotlib": "train",

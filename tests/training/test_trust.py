@@ -65,9 +65,7 @@ def test_the_files_and_the_table_say_the_same(network, tmp_path):
 
 def test_the_figure_tells_what_counts_and_what_does_not(network):
     trial = trust.Trial(examples=3)
-    names = ("color p=8", "patch p=8", "r > 4", "r < 12")
-    shown = {name: modify for name, modify in trial.modifications(network).items() if name in names}
-    figure = trust.example_figure(network, SCENES, shown, trial)
+    figure = trust.example_figure(network, SCENES, trial.modifications(network), trial)
     assert len(figure.axes) == 3 * 5 * 2
     verdicts = [ax.get_xlabel() for ax in figure.axes if ax.get_xlabel()]
     assert len(verdicts) == 3 * 4

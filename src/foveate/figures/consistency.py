@@ -2,17 +2,23 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
+import torch
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from torch import Tensor
 
+from foveate.attach import undisturbed
 from foveate.figures.grids import fold, shorten
 from foveate.figures.overlay import draw
 from foveate.figures.style import INK, MUTED, colors, styled
-from foveate.gaze import Gaze
+from foveate.gaze import Gaze, watch
+from foveate.metrics.functional import map_cosine
+from foveate.metrics.modifications import PAPER_SIDE, Modification
 
+T = TypeVar("T")
 KEPT, LOST = "#00795a", "#b8400a"  # of verdicts, told apart by readers with any of the common colour deficiencies
 _CELL, _GAP, _LINE = 1.5, 0.06, 0.2  # inches
 
@@ -34,6 +40,56 @@ class View:
     cosines: Mapping[str, Tensor]
 
 
+def view(model: Any, images: Tensor, plain: View | None = None) -> View:
+    """What a loaded network sees on images (B, 3, H, W) as it takes them, held against what it saw on `plain` ones."""
+    with watch(model) as gazes, torch.no_grad():
+        labels = model(images).argmax(1).tolist()
+    seen = {at: gaze.detach() for at, gaze in named(model, gazes).items()}
+    before = seen if plain is None else plain.gazes
+    return View(
+        model.preprocess.unnormalise(images).cpu(),
+        seen,
+        [model.class_names[label] for label in labels],
+        {at: map_cosine(before[at], gaze) for at, gaze in seen.items()},
+    )
+
+
+def named(model: Any, of_gazes: Mapping[str, T]) -> dict[str, T]:
+    """What there is for each gaze of a loaded network by its attention's name, and its place where there are several.
+
+    >>> from foveate.models import load
+    >>> named(load("scenes-rectangular"), {"stages.3": 1})
+    {'rectangular': 1}
+    """
+    name = model.recipe.attention
+    return {f"{name} at {at}" if len(of_gazes) > 1 else name: value for at, value in of_gazes.items()}
+
+
+def modified_examples(
+    model: Any, images: Tensor, modifications: Mapping[str, Modification], threshold: float, seed: int = 0
+) -> Figure:
+    """Bottleneck Fig. 3 for a loaded network on images (B, 3, H, W) as it takes them.
+
+    >>> from foveate.metrics.modifications import paper_modifications
+    >>> from foveate.models import load
+    >>> figure = modified_examples(load("scenes-rectangular"), torch.rand(1, 3, 64, 64), paper_modifications(64), 0.9)
+    >>> len(figure.axes)
+    22
+    """
+    generator = torch.Generator().manual_seed(seed)
+    with undisturbed(model):
+        torch.manual_seed(seed)
+        plain = view(model, images)
+        views = {name: view(model, modify(images, generator), plain) for name, modify in modifications.items()}
+    scale = images.shape[-1] / PAPER_SIDE
+    return consistency_grid(plain, {_title(name, scale): seen for name, seen in views.items()}, threshold)
+
+
+def _title(name: str, scale: float) -> str:
+    kind, _, size = name.partition(" p=")
+    return f"{kind}, {round(int(size) * scale)} pixels" if size else name
+
+
 @styled()
 def consistency_grid(
     plain: View, modified: Mapping[str, View], threshold: float, how: str = "overlay+outline"
@@ -46,10 +102,8 @@ def consistency_grid(
         threshold: the cosine from which on a map counts as the same.
         how: a way of drawing, see `foveate.figures.draw`.
 
-    >>> import torch
-    >>> def view():
-    ...     return View(torch.rand(2, 3, 8, 8), {"a": Gaze(torch.rand(2, 1, 4, 4))}, "xy", {"a": torch.ones(2)})
-    >>> len(consistency_grid(view(), {"color p=8": view(), "r > 4": view()}, threshold=0.9).axes)
+    >>> seen = View(torch.rand(2, 3, 8, 8), {"a": Gaze(torch.rand(2, 1, 4, 4))}, "xy", {"a": torch.ones(2)})
+    >>> len(consistency_grid(seen, {"color p=8": seen, "r > 4": seen}, threshold=0.9).axes)
     12
     """
     columns = {"as it is": plain, **modified}
@@ -100,7 +154,6 @@ def score_curves(curves: Mapping[str, Mapping[str, Tensor]], thresholds: Sequenc
         thresholds: the T cosines.
         chosen: the one that the table is about.
 
-    >>> import torch
     >>> figure = score_curves({"stages.3": {"r > 4": torch.tensor([1.0, 0.5, 0.0])}}, [0.0, 0.5, 1.0], 0.9)
     >>> [line.get_label() for line in figure.axes[0].lines][:1]
     ['r > 4']

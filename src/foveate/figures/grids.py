@@ -194,7 +194,7 @@ def animate(
     frames = []
     for k, picture in enumerate(pictures):
         one = {name: gaze.apply(lambda t: t[k : k + 1]) for name, gaze in gazes.items()}  # noqa: B023
-        frames.append(_frame(grid([picture], one, how, images_along="rows", first=first)))
+        frames.append(frame(grid([picture], one, how, images_along="rows", first=first)))
     if there_and_back:
         frames += frames[-2:0:-1]
     canvas = tuple(max(frame.size[i] for frame in frames) for i in (0, 1))
@@ -207,7 +207,8 @@ def animate(
 
 
 @styled()
-def _frame(figure: Figure) -> Image.Image:
+def frame(figure: Figure) -> Image.Image:
+    """A figure as a picture."""
     canvas = FigureCanvasAgg(figure)
     figure.draw_without_rendering()  # the layout settles with the second drawing
     canvas.draw()  # type: ignore[no-untyped-call]

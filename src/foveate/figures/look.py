@@ -40,7 +40,7 @@ def look(
         sort: draw only the first and the last images by this parameter of the gaze, see `foveate.figures.measure`.
         moves: draw each image turned, shifted and scaled in so many steps instead, as a still and as an animation.
     """
-    onlookers = _load(checkpoints)
+    onlookers = load_onlookers(checkpoints)
     files = flat_folder(where)
     if moves is not None:
         yield from _moves(onlookers, files, out, how, moves)
@@ -80,7 +80,7 @@ class Onlooker:
         return captions, {f"{self.name}, {at}" if several else self.name: gaze.detach() for at, gaze in gazes.items()}
 
 
-def _load(checkpoints: Sequence[Path]) -> list[Onlooker]:
+def load_onlookers(checkpoints: Sequence[str | Path]) -> list[Onlooker]:
     """The networks, each under its attention's name, or its file's where that would not tell them apart."""
     loaded: list[Any] = [models.load(path) for path in checkpoints]
     names = [str(model.recipe.attention) for model in loaded]

@@ -17,6 +17,7 @@ from torch.utils.data import DataLoader
 from foveate.attach import undisturbed
 from foveate.data import ImageSet, Part, Prepared
 from foveate.figures import save
+from foveate.figures.consistency import named
 from foveate.figures.faithfulness import faithfulness_curves
 from foveate.files import writing
 from foveate.gaze import Gaze, watch
@@ -25,7 +26,7 @@ from foveate.metrics.attribution import grad_cam, sensitivity
 from foveate.metrics.faithfulness import area_under
 from foveate.metrics.randomisation import cascading_randomisation
 from foveate.progress import counted
-from foveate.training.trust import Trial, named, places
+from foveate.training.trust import Trial, places
 
 RANDOM, GRAD_CAM = "at random", "Grad-CAM"
 FEW = 32  # images whose maps are watched while weights go

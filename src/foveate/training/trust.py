@@ -5,29 +5,26 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pandas as pd
 import torch
+from matplotlib.figure import Figure
 from rich.table import Table
-from torch import Tensor
 from torch.utils.data import DataLoader
 
-from foveate.attach import undisturbed
 from foveate.data import ImageSet, Part, Prepared, open_dataset
 from foveate.figures import save
-from foveate.figures.consistency import View, consistency_grid, score_curves
+from foveate.figures.consistency import modified_examples, named, score_curves
 from foveate.files import writing
-from foveate.gaze import watch
 from foveate.metrics import interpretability_scores
-from foveate.metrics.functional import COSINE, map_cosine
+from foveate.metrics.functional import COSINE
 from foveate.metrics.interpretability import CURVE, Outcome
-from foveate.metrics.modifications import PAPER_SIDE, WINDOWS, Modification, paper_modifications
+from foveate.metrics.modifications import WINDOWS, Modification, paper_modifications
 from foveate.progress import counted
 
 DONORS = 512  # images of another data set whose patches are taken
 SHOWN = {"color p=8", "patch p=8", "r > 4", "r < 12"}  # the rows of bottleneck Fig. 3
-T = TypeVar("T")
 Scores = Mapping[str, Mapping[str, Outcome]]
 
 
@@ -93,8 +90,7 @@ def interpretability(model: Any, items: ImageSet, trial: Trial, out: Path | None
                 frame.to_csv(beside, index=False)
         lines = {at: {name: outcome.curve for name, outcome in of.items()} for at, of in scores.items()}
         save(score_curves(lines, CURVE, trial.threshold), out / "interpretability-curves.png")
-        shown = {name: modify for name, modify in modifications.items() if name in SHOWN}
-        save(example_figure(model, tried, shown, trial), out / "interpretability.png")
+        save(example_figure(model, tried, modifications, trial), out / "interpretability.png")
     return scores
 
 
@@ -134,43 +130,12 @@ def _cell(outcome: Outcome) -> str:
     return f"{score}\n[bright_black]of {100 * outcome.survived:.0f}[/]"
 
 
-def example_figure(model: Any, items: ImageSet, modifications: Mapping[str, Modification], trial: Trial) -> Any:
-    """Bottleneck Fig. 3 for a loaded network: a few of the images, under each modification."""
+def example_figure(model: Any, items: ImageSet, modifications: Mapping[str, Modification], trial: Trial) -> Figure:
+    """Bottleneck Fig. 3 for a loaded network: a few of the images, under the modifications that are shown there."""
     prepared = Prepared(items, model.preprocess)
-    device = next(model.parameters()).device
-    images = torch.stack([item.image for item in _spread(prepared, trial.examples)]).to(device)
-    generator = torch.Generator().manual_seed(trial.seed)
-    with undisturbed(model):
-        torch.manual_seed(trial.seed)
-        plain = _view(model, images, None)
-        views = {name: _view(model, modify(images, generator), plain) for name, modify in modifications.items()}
-    scale = model.preprocess.size / PAPER_SIDE
-    named = {_title(name, scale): view for name, view in views.items()}
-    return consistency_grid(plain, named, trial.threshold)
-
-
-def _title(name: str, scale: float) -> str:
-    kind, _, size = name.partition(" p=")
-    return f"{kind}, {round(int(size) * scale)} pixels" if size else name
-
-
-def named(model: Any, of_gazes: Mapping[str, T]) -> dict[str, T]:
-    """What there is for each gaze, under the name of the attention, and where it is if there are several."""
-    name = model.recipe.attention
-    return {f"{name} at {at}" if len(of_gazes) > 1 else name: value for at, value in of_gazes.items()}
-
-
-def _view(model: Any, images: Tensor, plain: View | None) -> View:
-    with watch(model) as gazes:
-        labels = model(images).argmax(1).tolist()
-    seen = {at: gaze.detach() for at, gaze in named(model, gazes).items()}
-    before = seen if plain is None else plain.gazes
-    return View(
-        model.preprocess.unnormalise(images).cpu(),
-        seen,
-        [model.class_names[label] for label in labels],
-        {at: map_cosine(before[at], gaze) for at, gaze in seen.items()},
-    )
+    images = torch.stack([item.image for item in _spread(prepared, trial.examples)])
+    shown = {name: modify for name, modify in modifications.items() if name in SHOWN}
+    return modified_examples(model, images.to(next(model.parameters()).device), shown, trial.threshold, trial.seed)
 
 
 def places(length: int, count: int) -> Sequence[int]:
