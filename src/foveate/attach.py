@@ -157,7 +157,7 @@ def _dry_run(model: nn.Module, layers: dict[str, nn.Module], example: Tensor | N
     """What each layer is given and returns for the example, or for the first usual size of image the model takes."""
     seen: dict[str, Passed] = {}
     failure: Exception | None = None
-    for image in [example] if example is not None else _images(model):
+    for image in [example] if example is not None else usual_images(model):
         handles = [
             layer.register_forward_hook(lambda _, *passed, name=name: _see(seen, name, passed, len(layers)))
             for name, layer in layers.items()
@@ -207,7 +207,7 @@ def _shape(what: Any) -> str:
     return str(tuple(what.shape)) if isinstance(what, Tensor) else type(what).__name__
 
 
-def _images(model: nn.Module) -> Iterator[Tensor]:
+def usual_images(model: nn.Module) -> Iterator[Tensor]:
     """Images of zeros in the model's own input size, where it says one, and then in the usual sizes."""
     first = next((p for p in model.parameters() if p.ndim == 4), None)
     channels = 3 if first is None else first.shape[1]

@@ -1,6 +1,7 @@
 """Attention that turns with the image: finite symmetry groups, and layers that are equivariant under them."""
 
 from foveate.groups.attentive import AttentiveGroupConv2d, AttentiveLiftConv2d
+from foveate.groups.convert import ConvertError, convert
 from foveate.groups.features import FeatureAttention
 from foveate.groups.gazes import PoseGaze
 from foveate.groups.layers import (
@@ -26,6 +27,7 @@ __all__ = [
     "TRIVIAL",
     "AttentiveGroupConv2d",
     "AttentiveLiftConv2d",
+    "ConvertError",
     "FeatureAttention",
     "Group",
     "GroupAvgPool2d",
@@ -37,6 +39,7 @@ __all__ = [
     "PoseDropout",
     "PoseGaze",
     "PosePool",
+    "convert",
     "load_published",
     "p4cnn",
     "theorem1_violation",

@@ -2,6 +2,7 @@
 
 from foveate.groups import p4cnn, z2cnn
 from foveate.models.backbones import Backbone, backbone, backbones, register_backbone
+from foveate.models.equivariant import allcnn, densenet, resnet44
 from foveate.models.files import LoadError, load, save
 from foveate.models.recipe import Recipe, build, freeze, parameter_count
 from foveate.models.registry import Entry, attaching, entry, names, register
@@ -15,10 +16,12 @@ __all__ = [
     "LoadError",
     "Recipe",
     "TinyCNN",
+    "allcnn",
     "attaching",
     "backbone",
     "backbones",
     "build",
+    "densenet",
     "entry",
     "freeze",
     "load",
@@ -27,6 +30,7 @@ __all__ = [
     "parameter_count",
     "register",
     "register_backbone",
+    "resnet44",
     "save",
     "vgg",
     "vgg_aib",

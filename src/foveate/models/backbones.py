@@ -13,6 +13,9 @@ from torch import nn
 
 from foveate.data.transforms import IMAGENET_MEAN, IMAGENET_STD
 from foveate.extras import require
+from foveate.groups import TRIVIAL
+from foveate.groups.rotmnist import RotMNISTNet
+from foveate.models.equivariant import allcnn, densenet, resnet44
 from foveate.models.tiny import TinyCNN
 from foveate.models.vggs import vgg, vgg_aib, vgg_att2, vgg_att3, vgg_dvib, vgg_gap, vgg_pan
 from foveate.models.wide_resnets import wrn, wrn_abn, wrn_aib
@@ -121,6 +124,10 @@ def _timm(name: str, classes: int, **options: Any) -> nn.Module:
     return model
 
 
+def _with_classes(make: Callable[..., nn.Module], classes: int, **options: Any) -> nn.Module:
+    return make(classes=classes, **options)
+
+
 register_backbone(Backbone("tiny", TinyCNN, attend_after="stages.3", classifier="classifier", rate=2e-3))
 
 # the networks of "Information Bottleneck Approach to Spatial Attention Learning", with its Q for each backbone
@@ -140,3 +147,16 @@ _BOTTLENECK: dict[str, tuple[Callable[..., nn.Module], str]] = {
 }
 for _name, (_build, _classifier) in _BOTTLENECK.items():
     register_backbone(Backbone(_name, _build, "features", _classifier, CIFAR_MEAN, CIFAR_STD, rate=1e-3))
+
+# the networks of "Attentive Group Equivariant Convolutional Networks"; rotated MNIST is grey
+_GREY = ((0.1318,), (0.3029,))  # mean and deviation of the training part of `foveate.data.RotMNIST`
+_COLOURS = (IMAGENET_MEAN, IMAGENET_STD)
+_EQUIVARIANT: dict[str, tuple[Callable[..., nn.Module], str, tuple[tuple[float, ...], tuple[float, ...]]]] = {
+    "p4cnn": (RotMNISTNet, "c7", _GREY),
+    "z2cnn": (partial(RotMNISTNet, TRIVIAL, width=20), "c7", _GREY),
+    "allcnn": (allcnn, "stages.8", _COLOURS),
+    "resnet44": (resnet44, "classifier", _COLOURS),
+    "densenet": (densenet, "classifier", _COLOURS),
+}
+for _name, (_build, _classifier, (_mean, _std)) in _EQUIVARIANT.items():
+    register_backbone(Backbone(_name, partial(_with_classes, _build), None, _classifier, _mean, _std, rate=1e-3))
