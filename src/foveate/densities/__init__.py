@@ -2,6 +2,7 @@
 
 from foveate.densities.base import Density, Ellipse, grid_points
 from foveate.densities.bases import Basis, GaussianBasis, ParaboloidBasis
+from foveate.densities.em import Chosen, choose_mixture, fit_mixture, log_likelihood
 from foveate.densities.gaussian import Gaussian
 from foveate.densities.mixture import Mixture
 from foveate.densities.paraboloid import TruncatedParaboloid
@@ -9,6 +10,7 @@ from foveate.densities.weights import weighted_moments
 
 __all__ = [
     "Basis",
+    "Chosen",
     "Density",
     "Ellipse",
     "Gaussian",
@@ -16,6 +18,9 @@ __all__ = [
     "Mixture",
     "ParaboloidBasis",
     "TruncatedParaboloid",
+    "choose_mixture",
+    "fit_mixture",
     "grid_points",
+    "log_likelihood",
     "weighted_moments",
 ]

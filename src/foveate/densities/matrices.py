@@ -97,12 +97,21 @@ def eigenvalues(matrix: Tensor) -> Tensor:
 
 
 def floored(matrix: Tensor, floor: float) -> Tensor:
-    """Σ where its eigenvalues are at least `floor`, else Σ + εI with the least of them raised to it.
+    """Covariances with every eigenvalue below `floor` raised to it and the others kept: the most likely ones allowed.
+
+    In three and more dimensions all eigenvalues rise by what the least one lacks, which has a gradient everywhere.
 
     >>> floored(torch.tensor([[4.0, 0.0], [0.0, 0.0]]), 1.0)
-    tensor([[5., 0.],
+    tensor([[4., 0.],
             [0., 1.]])
     """
-    missing = (floor - eigenvalues(matrix)[..., 0]).clamp_min(0)
+    values = eigenvalues(matrix)
     identity = torch.eye(matrix.shape[-1], dtype=matrix.dtype, device=matrix.device)
-    return matrix + missing[..., None, None] * identity
+    missing = (floor - values[..., 0]).clamp_min(0)[..., None, None]
+    if matrix.shape[-1] != 2:
+        return matrix + missing * identity
+    low, high = values[..., 0, None, None], values[..., 1, None, None]
+    apart = (low < floor) & (high > floor)
+    gap = torch.where(apart, high - low, torch.ones_like(high))
+    raised = matrix + missing * (high * identity - matrix) / gap  # the projector on the shorter axis
+    return torch.where(apart, raised, torch.where(high > floor, matrix, floor * identity))
