@@ -106,7 +106,7 @@ def _add_compare(parser: argparse.ArgumentParser) -> None:
 
 
 def _compare(arguments: argparse.Namespace) -> int:
-    from foveate.training import compare, comparison_report
+    from foveate.training import compare, comparison_report, runs
 
     given = {
         name: value
@@ -118,7 +118,7 @@ def _compare(arguments: argparse.Namespace) -> int:
     settings = _checked(lambda: compare.Settings(**given))
     table = compare.compare(settings, arguments.out, arguments.resume, arguments.jobs)
     comparison_report.show(table)
-    print(f"{arguments.out / compare.TABLE}\n{arguments.out / compare.REPORT}")
+    print(f"{arguments.out / runs.TABLE}\n{arguments.out / compare.REPORT}")
     return 0
 
 

@@ -9,7 +9,8 @@ from safetensors.torch import load_file
 
 from foveate import models
 from foveate.training import compare as comparing
-from foveate.training.compare import CompareError, Settings, compare
+from foveate.training.compare import Settings, compare
+from foveate.training.runs import RunsError
 
 SMALL = Settings(
     attentions=("none", "rectangular-equivariant"), epochs=3, seeds=(0, 1), size=32, count=48, batch_size=16
@@ -94,9 +95,9 @@ def test_an_interrupted_comparison_ends_in_the_numbers_of_a_whole_one(whole, tmp
 
 
 def test_a_folder_belongs_to_one_comparison(whole) -> None:
-    with pytest.raises(CompareError, match="--resume"):
+    with pytest.raises(RunsError, match="--resume"):
         compare(SMALL, whole[1])
-    with pytest.raises(CompareError, match=r"epochs \(3, now 4\)"):
+    with pytest.raises(RunsError, match=r"epochs \(3, now 4\)"):
         compare(Settings(**{**vars(SMALL), "epochs": 4}), whole[1], resume=True)
 
 

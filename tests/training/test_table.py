@@ -7,7 +7,8 @@ import torch
 
 from foveate import models
 from foveate.data import Preprocess, Scenes
-from foveate.training.table import TableError, error, table
+from foveate.training.runs import RunsError
+from foveate.training.table import error, table
 
 ROW = """
 model: {backbone: tiny, attention: ATTENTION, lr: 2.0e-3, backbone_options: {widths: [4, 4, 4, 4, 4]}}
@@ -39,7 +40,7 @@ def test_a_row_has_mean_and_deviation_of_its_seeds_beside_the_papers(whole: Path
         results = [json.loads((whole / f"runs/{row['row']}-seed{s}/result.json").read_text()) for s in (0, 1)]
         errors = torch.tensor([result["error"] for result in results], dtype=torch.float64)
         assert row["error"] == pytest.approx(errors.mean().item())
-        assert row["deviation"] == pytest.approx(errors.std().item())
+        assert row["error_std"] == pytest.approx(errors.std().item())
         assert row["epochs"] == 2
     page = (whole / "table.md").read_text()
     assert "2.048 ± 0.045" in page
@@ -62,17 +63,17 @@ def test_the_error_is_counted_image_by_image(whole: Path) -> None:
 def test_resuming_keeps_what_is_there_and_adds_rows_and_seeds(configs, whole: Path, tmp_path: Path) -> None:
     table(configs[:1], [0], tmp_path)
     before = (tmp_path / "runs/plain-seed0/network.safetensors").stat().st_mtime_ns
-    with pytest.raises(TableError, match="--resume"):
+    with pytest.raises(RunsError, match="--resume"):
         table(configs, [0, 1], tmp_path)
     rows = table(configs, [0, 1], tmp_path, resume=True)
     assert (tmp_path / "runs/plain-seed0/network.safetensors").stat().st_mtime_ns == before
     assert rows["error"].tolist() == pytest.approx(pd.read_csv(whole / "table.csv")["error"].tolist())
-    with pytest.raises(TableError, match="other settings of all rows"):
+    with pytest.raises(RunsError, match="other settings: changes"):
         table(configs, [0], tmp_path, resume=True, changes=["trainer.max_epochs=1"])
 
 
 def test_rows_with_one_name_are_refused(configs, tmp_path: Path) -> None:
-    with pytest.raises(TableError, match="a name of its own"):
+    with pytest.raises(RunsError, match="a name of its own"):
         table([configs[0], configs[0]], [0], tmp_path)
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -12,7 +11,6 @@ from typing import Literal
 import pandas as pd
 import torch
 from lightning.pytorch import Callback, Trainer
-from rich.progress import Progress
 
 from foveate import models
 from foveate.files import writing
@@ -24,15 +22,11 @@ from foveate.training.evaluate import evaluate
 from foveate.training.fitting import DEFAULTS, fit, quiet
 from foveate.training.keep import NETWORK
 from foveate.training.module import Classifier
-from foveate.training.progress import Bar, console, progress_bars
-from foveate.training.side_by_side import side_by_side
+from foveate.training.progress import console
+from foveate.training.runs import TABLE, Run, RunsError, claim, finish_all, over_seeds
 
 DEFAULT = ("none", "positionwise", "cbam", "rectangular", "rectangular-equivariant")
-RESULT, SETTINGS, TABLE, REPORT = "result.json", "settings.json", "table.csv", "report.html"
-
-
-class CompareError(ValueError):
-    """A comparison cannot be made as it was asked for."""
+REPORT = "report.html"
 
 
 @dataclass(frozen=True)
@@ -101,10 +95,10 @@ class Settings:
         for name in self.attentions:
             models.entry(name)
         if not self.attentions or not self.seeds:
-            raise CompareError("a comparison needs at least one attention and one seed")
+            raise RunsError("a comparison needs at least one attention and one seed")
         for name in ("epochs", "size", "batch_size", "rate", "attention_lr"):
             if not getattr(self, name) > 0:
-                raise CompareError(f"{name.replace('rate', 'lr')} must be positive, not {getattr(self, name)}")
+                raise RunsError(f"{name.replace('rate', 'lr')} must be positive, not {getattr(self, name)}")
 
     @property
     def rate(self) -> float:
@@ -115,8 +109,8 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class Run:
-    """One attention with one seed, and the folder that holds what came out of it."""
+class AttentionRun(Run):
+    """One attention with one seed."""
 
     attention: str
     seed: int
@@ -127,12 +121,6 @@ class Run:
         """As progress bars call it."""
         return f"{self.attention}, seed {self.seed}"
 
-    @property
-    def result(self) -> dict[str, float] | None:
-        """Its final numbers, once it is over."""
-        path = self.folder / RESULT
-        return json.loads(path.read_text()) if path.is_file() else None
-
 
 def compare(settings: Settings, out: Path, resume: bool = False, jobs: int = 1) -> pd.DataFrame:
     """Train and evaluate every attention with every seed, and write `table.csv` and `report.html` into `out`.
@@ -140,15 +128,9 @@ def compare(settings: Settings, out: Path, resume: bool = False, jobs: int = 1) 
     A comparison that was interrupted goes on with `resume`, and ends in the numbers that it would have had. With
     several `jobs`, as many runs go side by side, each in a process of its own.
     """
-    _claim(settings, out, resume)
-    runs = [Run(a, seed, out / "runs" / f"{a}-seed{seed}") for seed in settings.seeds for a in settings.attentions]
-    with progress_bars() as progress:
-        overall = progress.add_task("all runs", total=len(runs), note="")
-        missing = [run for run in runs if run.result is None]
-        progress.advance(overall, len(runs) - len(missing))
-        for run in _in_turn(settings, missing, progress) if jobs == 1 else _at_once(settings, missing, jobs):
-            progress.advance(overall)
-            console.print(f"{run.name}: accuracy {(run.result or {})['accuracy']:.1%}")
+    claim(out, asdict(settings), resume)
+    runs = [AttentionRun(a, s, out / "runs" / f"{a}-seed{s}") for s in settings.seeds for a in settings.attentions]
+    finish_all(runs, partial(_run, settings), jobs, lambda result: f"accuracy {result['accuracy']:.1%}")
     table = tabulate(settings, runs)
     with writing(out / TABLE) as beside:
         table.to_csv(beside, index=False)
@@ -157,17 +139,7 @@ def compare(settings: Settings, out: Path, resume: bool = False, jobs: int = 1) 
     return table
 
 
-def _in_turn(settings: Settings, runs: Sequence[Run], progress: Progress) -> Iterator[Run]:
-    for run in runs:
-        _run(settings, run, [Bar(progress, run.name)])
-        yield run
-
-
-def _at_once(settings: Settings, runs: Sequence[Run], jobs: int) -> Iterator[Run]:
-    return side_by_side(partial(_run, settings), runs, jobs)
-
-
-def _run(settings: Settings, run: Run, callbacks: Sequence[Callback] = ()) -> None:
+def _run(settings: Settings, run: AttentionRun, callbacks: Sequence[Callback] = ()) -> None:
     """Train and evaluate one attention with one seed."""
     data = settings.images(run.seed)
     model = Classifier(
@@ -195,43 +167,22 @@ def _run(settings: Settings, run: Run, callbacks: Sequence[Callback] = ()) -> No
         )
     fit(trainer, model, data, run.folder)
     network = model.network.to(trainer.strategy.root_device)
-    result = evaluate(network, data.val_dataloader(), len(data.class_names), run.seed, data.preprocess)
-    with writing(run.folder / RESULT) as beside:
-        beside.write_text(json.dumps(result, indent=2))
+    run.finish(evaluate(network, data.val_dataloader(), len(data.class_names), run.seed, data.preprocess))
 
 
-def tabulate(settings: Settings, runs: Sequence[Run]) -> pd.DataFrame:
+def tabulate(settings: Settings, runs: Sequence[AttentionRun]) -> pd.DataFrame:
     """A row for each attention: mean and deviation over seeds, added parameters, latency as a ratio."""
-    frame = pd.DataFrame([{"attention": run.attention, **(run.result or {})} for run in runs])
-    grouped = frame.groupby("attention", sort=False)
-    table = grouped.mean()
-    spread = grouped.std(ddof=1).add_suffix("_std")
+    table = over_seeds([{"attention": run.attention, **(run.result or {})} for run in runs], "attention")
     plain = models.build(_recipe(settings, runs[0], "none")).eval()
     images = torch.zeros(8, 3, settings.size, settings.size)
-    for name in counted(table.index, "Measuring latency"):
+    for index, name in counted(list(table["attention"].items()), "Measuring latency"):
         model = models.build(_recipe(settings, runs[0], name)).eval()
-        table.loc[name, "added_parameters"] = models.parameter_count(model) - models.parameter_count(plain)
+        table.loc[index, "added_parameters"] = models.parameter_count(model) - models.parameter_count(plain)
         with torch.no_grad():
-            table.loc[name, "latency_ratio"] = ratio(partial(model, images), partial(plain, images), 1.0).value
-    return table.join(spread.dropna(axis=1, how="all")).reset_index()
+            table.loc[index, "latency_ratio"] = ratio(partial(model, images), partial(plain, images), 1.0).value
+    return table
 
 
-def _claim(settings: Settings, out: Path, resume: bool) -> None:
-    """Make the folder this comparison's, or refuse."""
-    path = out / SETTINGS
-    ours = json.loads(json.dumps(asdict(settings)))
-    if path.is_file():
-        if not resume:
-            raise CompareError(f"{out} holds a comparison already: pass --resume to go on with it, or another --out")
-        theirs = json.loads(path.read_text())
-        other = [name for name in ours if ours[name] != theirs.get(name)]
-        if other:
-            what = ", ".join(f"{name} ({theirs.get(name)!r}, now {ours[name]!r})" for name in other)
-            raise CompareError(f"{out} holds a comparison with other settings: {what}")
-    with writing(path) as beside:
-        beside.write_text(json.dumps(ours, indent=2))
-
-
-def _recipe(settings: Settings, run: Run, attention: str) -> models.Recipe:
+def _recipe(settings: Settings, run: AttentionRun, attention: str) -> models.Recipe:
     recipe: models.Recipe = models.load(run.folder / NETWORK).recipe  # type: ignore[assignment]
     return replace(recipe, attention=attention)

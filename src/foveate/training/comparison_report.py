@@ -20,7 +20,7 @@ from foveate.training.keep import HISTORY, NETWORK
 from foveate.training.progress import console
 
 if TYPE_CHECKING:
-    from foveate.training.compare import Run, Settings
+    from foveate.training.compare import AttentionRun, Settings
 
 COLUMNS = (  # what a reader compares; table.csv has the other metrics too
     Column(
@@ -79,7 +79,7 @@ def _cell(row: pd.Series[Any], column: Column) -> str:
     return text if pd.isna(spread) else f"{text} ± {spread * scale:.{column.digits}f}"
 
 
-def write(settings: Settings, runs: Sequence[Run], table: pd.DataFrame, path: Path) -> None:
+def write(settings: Settings, runs: Sequence[AttentionRun], table: pd.DataFrame, path: Path) -> None:
     """Write report.html."""
     first = [run for run in runs if run.seed == settings.seeds[0]]
     report = Report(
@@ -106,7 +106,7 @@ def write(settings: Settings, runs: Sequence[Run], table: pd.DataFrame, path: Pa
     write_report(path, report)
 
 
-def _rows(runs: Sequence[Run], table: pd.DataFrame) -> Mapping[str, Mapping[str, Sequence[float]]]:
+def _rows(runs: Sequence[AttentionRun], table: pd.DataFrame) -> Mapping[str, Mapping[str, Sequence[float]]]:
     rows: dict[str, dict[str, list[float]]] = {}
     for run in runs:
         row = rows.setdefault(run.attention, {})
@@ -122,7 +122,7 @@ def _rows(runs: Sequence[Run], table: pd.DataFrame) -> Mapping[str, Mapping[str,
     return rows
 
 
-def _curves(runs: Sequence[Run]) -> dict[str, dict[int, dict[int, float]]]:
+def _curves(runs: Sequence[AttentionRun]) -> dict[str, dict[int, dict[int, float]]]:
     curves: dict[str, dict[int, dict[int, float]]] = {}
     for run in runs:
         history = pd.read_csv(run.folder / HISTORY)
@@ -131,7 +131,7 @@ def _curves(runs: Sequence[Run]) -> dict[str, dict[int, dict[int, float]]]:
     return curves
 
 
-def _illustrations(settings: Settings, runs: Sequence[Run]) -> list[Illustration]:
+def _illustrations(settings: Settings, runs: Sequence[AttentionRun]) -> list[Illustration]:
     """The accuracy of each seed, where there are several (rectangular Fig. 5)."""
     if len(settings.seeds) < 2:
         return []
@@ -144,7 +144,7 @@ def _illustrations(settings: Settings, runs: Sequence[Run]) -> list[Illustration
     return [Illustration("Seed by seed", figure, about)]
 
 
-def _gallery(settings: Settings, runs: Sequence[Run]) -> Gallery:
+def _gallery(settings: Settings, runs: Sequence[AttentionRun]) -> Gallery:
     """The same validation images, spread over the classes, under each attention."""
     data = settings.images(settings.seeds[0])
     items = _spread(data)

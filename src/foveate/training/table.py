@@ -2,38 +2,32 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import torch
+from lightning.pytorch import Callback
 from torch import nn
 
 from foveate import models
 from foveate.data import ImageSet, InMemory, Prepared, Preprocess
 from foveate.files import writing
 from foveate.training.keep import BEST
-from foveate.training.progress import console, progress_bars
-from foveate.training.side_by_side import side_by_side
+from foveate.training.runs import TABLE, Run, RunsError, claim, finish_all, over_seeds, spread
 from foveate.training.train import run
 
-RESULT, SETTINGS, TABLE, PAGE = "result.json", "settings.json", "table.csv", "table.md"
+PAGE = "table.md"
 PAPER = "paper.csv"  # beside the YAML files: row, error, deviation, parameters, as printed
 BATCH = 500  # images at a time when errors are counted
 
 
-class TableError(ValueError):
-    """A table cannot be made as it was asked for."""
-
-
 @dataclass(frozen=True)
-class RowRun:
-    """One row of a table with one seed, and the folder that holds what came out of it."""
+class RowRun(Run):
+    """One row of a table with one seed."""
 
     config: Path
     seed: int
@@ -41,10 +35,9 @@ class RowRun:
     changes: Sequence[str] = ()
 
     @property
-    def result(self) -> dict[str, float] | None:
-        """Its final numbers, once it is over."""
-        path = self.folder / RESULT
-        return json.loads(path.read_text()) if path.is_file() else None
+    def name(self) -> str:
+        """As progress bars call it."""
+        return f"{self.config.stem}, seed {self.seed}"
 
 
 def table(
@@ -69,20 +62,11 @@ def table(
     """
     names = [config.stem for config in configs]
     if len(set(names)) < len(names) or not names or not seeds:
-        raise TableError("a table needs at least one seed, and at least one row, each with a name of its own")
-    _claim(out, configs, changes, resume)
-    runs = [
-        RowRun(config, seed, out / "runs" / f"{config.stem}-seed{seed}", changes)
-        for seed in seeds
-        for config in configs
-    ]
-    with progress_bars() as progress:
-        overall = progress.add_task("all runs", total=len(runs), note="")
-        missing = [run for run in runs if run.result is None]
-        progress.advance(overall, len(runs) - len(missing))
-        for done in side_by_side(_train, missing, jobs) if jobs > 1 else _in_turn(missing):
-            progress.advance(overall)
-            console.print(f"{done.folder.name}: {(done.result or {})['error']:.2f} % wrong")
+        raise RunsError("a table needs at least one seed, and at least one row, each with a name of its own")
+    rows_as_written = {config.stem: config.read_text() for config in configs}
+    claim(out, {"changes": list(changes), **rows_as_written}, resume, grow=True)
+    runs = [RowRun(c, seed, out / "runs" / f"{c.stem}-seed{seed}", changes) for seed in seeds for c in configs]
+    finish_all(runs, _train, jobs, lambda result: f"{result['error']:.2f} % wrong")
     rows = tabulate(runs)
     with writing(out / TABLE) as beside:
         rows.to_csv(beside, index=False)
@@ -91,29 +75,23 @@ def table(
     return rows
 
 
-def _in_turn(runs: Sequence[RowRun]) -> Iterator[RowRun]:
-    for one in runs:
-        _train(one)
-        yield one
-
-
-def _train(row: RowRun) -> None:
+def _train(row: RowRun, callbacks: Sequence[Callback] = ()) -> None:
     """Train one row with one seed, and count the errors of its last and of its best network on the test images."""
     words = ["--config", row.config, "--out", row.folder, "--resume", "--data.seed", row.seed]
     quiet = ["--trainer.enable_progress_bar", "false", "--trainer.devices", "1"]
-    trained = run([*map(str, words), *quiet, *(f"--{change}" for change in row.changes)])
+    trained = run([*map(str, words), *quiet, *(f"--{change}" for change in row.changes)], callbacks)
     preprocess, device = trained.datamodule.preprocess, trained.trainer.strategy.root_device
     items = InMemory(trained.datamodule.test_items(), preprocess.size)
     count = partial(error, items=items, preprocess=preprocess)
     best = models.load(row.folder / BEST)
-    result = {
-        "error": count(trained.model.network.to(device)),
-        "error_best": count(best.to(device)),
-        "parameters": models.parameter_count(best),
-        "epochs": trained.trainer.current_epoch,
-    }
-    with writing(row.folder / RESULT) as beside:
-        beside.write_text(json.dumps(result, indent=2))
+    row.finish(
+        {
+            "error": count(trained.model.network.to(device)),
+            "error_best": count(best.to(device)),
+            "parameters": models.parameter_count(best),
+            "epochs": trained.trainer.current_epoch,
+        }
+    )
 
 
 @torch.no_grad()
@@ -131,17 +109,8 @@ def error(model: nn.Module, items: ImageSet, preprocess: Preprocess) -> float:
 
 def tabulate(runs: Sequence[RowRun]) -> pd.DataFrame:
     """A line for each row: mean and deviation over its seeds, parameters, and what the paper prints."""
-    frame = pd.DataFrame([{"row": run.config.stem, "seed": run.seed, **(run.result or {})} for run in runs])
-    grouped = frame.groupby("row", sort=False)
-    rows = grouped.agg(
-        seeds=("seed", "count"),
-        error=("error", "mean"),
-        deviation=("error", "std"),
-        error_best=("error_best", "mean"),
-        deviation_best=("error_best", "std"),
-        parameters=("parameters", "first"),
-        epochs=("epochs", "max"),
-    )
+    rows = over_seeds([{"row": run.config.stem, **(run.result or {})} for run in runs], "row").set_index("row")
+    rows.insert(0, "seeds", pd.Series([run.config.stem for run in runs]).value_counts())
     papers = {run.config.parent / PAPER for run in runs}
     printed = [pd.read_csv(path).set_index("row").add_prefix("paper_") for path in papers if path.is_file()]
     return rows.join(pd.concat(printed) if printed else pd.DataFrame(index=rows.index)).reset_index()
@@ -156,9 +125,9 @@ def page(rows: pd.DataFrame, command: str) -> str:
     for row in rows.to_dict("records"):
         cells = [
             row["row"],
-            _spread(row["error"], row["deviation"]),
-            _spread(row["error_best"], row["deviation_best"]),
-            _spread(row.get("paper_error"), row.get("paper_deviation"), 3),
+            spread(row["error"], row.get("error_std")),
+            spread(row["error_best"], row.get("error_best_std")),
+            spread(row.get("paper_error"), row.get("paper_deviation"), 3),
             f"{int(row['parameters']):,}",
             "–" if pd.isna(row.get("paper_parameters")) else str(row["paper_parameters"]),
             str(int(row["epochs"])),
@@ -166,25 +135,3 @@ def page(rows: pd.DataFrame, command: str) -> str:
         ]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join([*lines, "", f"Made by `{command}`, {date.today()}.", ""])
-
-
-def _spread(mean: Any, deviation: Any, digits: int = 2) -> str:
-    if mean is None or pd.isna(mean):
-        return "–"
-    return f"{mean:.{digits}f}" + ("" if deviation is None or pd.isna(deviation) else f" ± {deviation:.{digits}f}")
-
-
-def _claim(out: Path, configs: Sequence[Path], changes: Sequence[str], resume: bool) -> None:
-    """Make the folder this table's, or refuse; rows and seeds may be added, those that are there may not change."""
-    path = out / SETTINGS
-    ours: dict[str, Any] = {"changes": list(changes), "rows": {config.stem: config.read_text() for config in configs}}
-    if path.is_file():
-        if not resume:
-            raise TableError(f"{out} holds a table already: pass --resume to go on with it, or another --out")
-        theirs = json.loads(path.read_text())
-        other = [name for name, text in ours["rows"].items() if theirs["rows"].get(name, text) != text]
-        if other or theirs["changes"] != ours["changes"]:
-            raise TableError(f"{out} holds a table with other settings of {', '.join(other) or 'all rows'}")
-        ours["rows"] = {**theirs["rows"], **ours["rows"]}
-    with writing(path) as beside:
-        beside.write_text(json.dumps(ours, indent=2))

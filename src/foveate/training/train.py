@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+from lightning.pytorch import Callback
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 
 from foveate.training.data import Images
@@ -65,7 +66,7 @@ def train(arguments: Sequence[str]) -> Path:
     return out / BEST
 
 
-def run(arguments: Sequence[str]) -> Command:
+def run(arguments: Sequence[str], callbacks: Sequence[Callback] = ()) -> Command:
     """Train as the arguments say; the trainer, the model and the data with which it was done."""
     with quiet():
         command = Command(Classifier, Images, args=list(arguments), **OPTIONS)
@@ -74,5 +75,6 @@ def run(arguments: Sequence[str]) -> Command:
         raise ValueError(f"{out} holds a run already: pass --resume to go on with it, or another --out")
     out.mkdir(parents=True, exist_ok=True)
     command.parser.save(command.config, out / "config.yaml", skip_check=True, overwrite=True)
+    command.trainer.callbacks.extend(callbacks)  # type: ignore[attr-defined]
     fit(command.trainer, command.model, command.datamodule, out)
     return command
