@@ -2,9 +2,11 @@
 
 from foveate.densities.base import Density, Ellipse, grid_points
 from foveate.densities.bases import Basis, GaussianBasis, ParaboloidBasis
+from foveate.densities.deformed import prediction_map
 from foveate.densities.em import Chosen, choose_mixture, fit_mixture, log_likelihood
 from foveate.densities.gaussian import Gaussian
 from foveate.densities.mixture import Mixture
+from foveate.densities.modes import disjoint, fit_disjoint, sparse_weights
 from foveate.densities.paraboloid import TruncatedParaboloid
 from foveate.densities.weights import weighted_moments
 
@@ -19,8 +21,12 @@ __all__ = [
     "ParaboloidBasis",
     "TruncatedParaboloid",
     "choose_mixture",
+    "disjoint",
+    "fit_disjoint",
     "fit_mixture",
     "grid_points",
     "log_likelihood",
+    "prediction_map",
+    "sparse_weights",
     "weighted_moments",
 ]

@@ -9,7 +9,7 @@ from foveate.densities.disc import legendre
 from foveate.densities.matrices import symmetric_parts
 from foveate.densities.precision import at_least_single, double, without_autocast
 
-ACROSS = 96  # the outer integrand is smooth but for jumps of its third derivative where the rims cross
+ACROSS = 20  # nodes between two crossings of the rims, where the outer integrand has kinks
 
 
 @without_autocast
@@ -17,8 +17,9 @@ def paraboloid_times_paraboloid(loc: Tensor, support: Tensor, other: Tensor, oth
     """The integral of a product of two truncated paraboloids, differentiable by all four.
 
     In coordinates where the first support is the unit disc, chords along the major axis of the second ellipse meet both
-    in an interval. On it the product is a polynomial of degree 4, which three nodes integrate exactly; across the
-    chords a Gauss–Legendre rule in the sine of the position takes away the roots at both ends.
+    in an interval. On it the product is a polynomial of degree 4, which three nodes integrate exactly. Across the
+    chords, Gauss–Legendre rules run from one crossing of the rims to the next, in the sine of the position, which takes
+    away the roots at the ends.
 
     Args:
         loc, other: μ and μ', (..., 2), which broadcast.
@@ -56,11 +57,13 @@ def _disc_and_ellipse(m1: Tensor, m2: Tensor, c11: Tensor, c12: Tensor, c22: Ten
     mixed = cos * sin * (c22 - c11) + (cos * cos - sin * sin) * c12
     minor = (determinant + mixed * mixed) / major
     reach = minor.sqrt()
-    low, high = (across - reach).clamp_min(-1), (across + reach).clamp_max(1)
+    low, high = (across - reach).clamp_min(-1)[..., None], (across + reach).clamp_max(1)[..., None]
+    cuts = torch.minimum(torch.maximum(_crossings(along, across, major, minor), low), high)
+    ends = torch.cat([low, cuts.sort(-1).values, high], -1)[..., None]
     nodes, weights = (torch.tensor(t, dtype=m1.dtype, device=m1.device) for t in legendre(ACROSS))
-    half = ((high - low) / 2).clamp_min(0)[..., None]
-    y = (high + low)[..., None] / 2 + half * torch.sin(math.pi / 2 * nodes)
-    step = half * weights * math.pi / 2 * torch.cos(math.pi / 2 * nodes)
+    half = ((ends[..., 1:, :] - ends[..., :-1, :]) / 2).clamp_min(0)
+    y = ((ends[..., 1:, :] + ends[..., :-1, :]) / 2 + half * torch.sin(math.pi / 2 * nodes)).flatten(-2)
+    step = (half * weights * math.pi / 2 * torch.cos(math.pi / 2 * nodes)).flatten(-2)
     tiny = 1e-30  # a root of no less, for the gradient's sake
     disc = (1 - y * y).clamp_min(tiny).sqrt()
     off = (y - across[..., None]) / reach[..., None]
@@ -77,3 +80,22 @@ def _disc_and_ellipse(m1: Tensor, m2: Tensor, c11: Tensor, c12: Tensor, c22: Ten
         second = (chord * chord - (x - center) ** 2) / (width * width)
         total = total + weight * first * second
     return (total * radius * step).sum(-1)
+
+
+@torch.no_grad()
+def _crossings(m1: Tensor, m2: Tensor, major: Tensor, minor: Tensor) -> Tensor:
+    """Where the unit circle meets the ellipse (u₁ − m₁)²/major + (u₂ − m₂)²/minor = 1: the four u₂, (..., 4).
+
+    With z = e^{iφ} on the circle it is a quartic in z; its roots off the circle are no crossings and do no harm.
+    """
+    a, d = 1 / major, 1 / minor
+    scale = a.abs() + d.abs()
+    second = torch.complex((a - d) / 4, torch.zeros_like(a))
+    second = torch.where(second.abs() < 1e-10 * scale, 1e-10 * scale.to(second.dtype), second)  # two circles
+    first = torch.complex(-a * m1, d * m2)
+    middle = ((a + d) / 2 + a * m1 * m1 + d * m2 * m2 - 1).to(second.dtype)
+    companion = torch.diag_embed(torch.ones_like(second)[..., None].expand(*a.shape, 3), -1)
+    rest = torch.stack([first, middle, first.conj(), second.conj()], -1) / second[..., None]
+    companion = torch.cat([-rest[..., None, :], companion[..., 1:, :]], -2)
+    roots: Tensor = torch.linalg.eigvals(companion)
+    return roots.angle().sin()
