@@ -10,17 +10,20 @@ from foveate.extras import require
 
 if TYPE_CHECKING:
     from foveate.metrics.faithfulness import DeletionCurve, InsertionCurve
+    from foveate.metrics.answers import AnswerAccuracy
     from foveate.metrics.interpretability import InterpretabilityScore, interpretability_scores
     from foveate.metrics.shape import EquivarianceError, MapEntropy, MapSmoothness, shape_metrics
     from foveate.metrics.where import AttentionInside, CatchingRate, FittingRate, PointingAccuracy, where_metrics
 
 _HOME = {
     **dict.fromkeys(("DeletionCurve", "InsertionCurve"), "faithfulness"),
+    "AnswerAccuracy": "answers",
     **dict.fromkeys(("InterpretabilityScore", "interpretability_scores"), "interpretability"),
     **dict.fromkeys(("EquivarianceError", "MapEntropy", "MapSmoothness", "shape_metrics"), "shape"),
     **dict.fromkeys(("AttentionInside", "CatchingRate", "FittingRate", "PointingAccuracy", "where_metrics"), "where"),
 }
 __all__ = [
+    "AnswerAccuracy",
     "AttentionInside",
     "CatchingRate",
     "DeletionCurve",

@@ -15,7 +15,7 @@ from torch import nn
 
 from foveate.attach import attach
 from foveate.attention import CBAMAttention, PositionwiseAttention, RectangularAttention
-from foveate.pooling import DiscretePool
+from foveate.pooling import DiscretePool, Pool
 
 Put = Callable[[nn.Module, Sequence[str], Mapping[str, Any]], nn.Module]
 
@@ -109,11 +109,36 @@ register(
 register(Entry("rectangles-3", "three rectangles united", attaching(RectangularAttention, coordinates=True, count=3)))
 
 
-def _register_pooling(name: str, summary: str, pool: type[nn.Module], **options: Any) -> None:
-    register(Entry(name, summary, attaching(pool, **options), pools=True))
+@dataclass(frozen=True)
+class Pooling:
+    """A named pooling: `kind(channels, **options)`, and half a line for help texts."""
+
+    kind: type[Pool]
+    options: Mapping[str, Any]
+    summary: str
 
 
-_register_pooling("softmax-pool", "an average of positions, weighted by softmax", DiscretePool)
-_register_pooling("sparsemax-pool", "one with exact zeros", DiscretePool, transform="sparsemax")
-_register_pooling("entmax-pool", "one between the two, its α learned", DiscretePool, transform="entmax")
-_register_pooling("tvmax-pool", "one with exact zeros and connected regions", DiscretePool, transform="tvmax")
+POOLINGS = {
+    "softmax-pool": Pooling(DiscretePool, {}, "an average of positions, weighted by softmax"),
+    "sparsemax-pool": Pooling(DiscretePool, {"transform": "sparsemax"}, "one with exact zeros"),
+    "entmax-pool": Pooling(DiscretePool, {"transform": "entmax"}, "one between the two, its α learned"),
+    "tvmax-pool": Pooling(DiscretePool, {"transform": "tvmax"}, "one with exact zeros and connected regions"),
+}
+
+
+def pooling(name: str, channels: int, **options: Any) -> Pool:
+    """A pooling by its name, for features of so many channels.
+
+    >>> pooling("sparsemax-pool", 16)(torch.rand(2, 16, 7, 5)).shape
+    torch.Size([2, 16])
+    """
+    if name not in POOLINGS:
+        near = difflib.get_close_matches(name, POOLINGS, n=3)
+        hint = f"did you mean {' or '.join(map(repr, near))}?" if near else f"there are: {', '.join(POOLINGS)}"
+        raise ValueError(f"no pooling is named {name!r}; {hint}")
+    kind: Callable[..., Pool] = POOLINGS[name].kind
+    return kind(channels, **{**POOLINGS[name].options, **options})
+
+
+for _name, _pooling in POOLINGS.items():
+    register(Entry(_name, _pooling.summary, partial(_attach, _pooling.kind, _pooling.options), pools=True))

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from lightning.pytorch import Trainer
+from lightning.pytorch import Callback, LightningDataModule, LightningModule, Trainer
 
 from foveate import models
 from foveate.training.data import Images
@@ -26,11 +26,20 @@ DEFAULTS: dict[str, Any] = {
 
 
 def fit(trainer: Trainer, model: Classifier, data: Images, folder: Path) -> None:
-    """Train to the end, from the checkpoint in the folder where there is one; then save the network beside it.
+    """Train to the end, from the checkpoint in the folder where there is one; then save the network beside it."""
+    run(trainer, model, data, folder, keepers(folder))
+    if trainer.is_global_zero:
+        models.save(model.network, model.recipe, data.preprocess, folder / NETWORK)
+
+
+def run(
+    trainer: Trainer, model: LightningModule, data: LightningDataModule, folder: Path, callbacks: Sequence[Callback]
+) -> None:
+    """Train to the end, from the checkpoint in the folder where there is one.
 
     Ctrl-C is a KeyboardInterrupt, here as elsewhere.
     """
-    trainer.callbacks.extend(keepers(folder))  # type: ignore[attr-defined]
+    trainer.callbacks.extend(callbacks)  # type: ignore[attr-defined]
     checkpoint = folder / CHECKPOINT
     try:
         with quiet():
@@ -39,8 +48,6 @@ def fit(trainer: Trainer, model: Classifier, data: Images, folder: Path) -> None
         if trainer.interrupted:
             raise KeyboardInterrupt from None
         raise
-    if trainer.is_global_zero:
-        models.save(model.network, model.recipe, data.preprocess, folder / NETWORK)
 
 
 @contextmanager

@@ -20,8 +20,13 @@ HISTORY = "history.csv"
 
 def keepers(folder: Path) -> list[Callback]:
     """The callbacks that a run needs to leave its history, its best network and its checkpoint in a folder."""
+    return [*resumers(folder), KeepBest(folder / BEST)]
+
+
+def resumers(folder: Path) -> list[Callback]:
+    """The callbacks that a run needs to leave its history and the checkpoint from which it goes on."""
     checkpoint = ModelCheckpoint(folder, filename="last", save_top_k=1, enable_version_counter=False)
-    return [KeepHistory(folder / HISTORY), KeepBest(folder / BEST), checkpoint]
+    return [KeepHistory(folder / HISTORY), checkpoint]
 
 
 class KeepHistory(Callback):
