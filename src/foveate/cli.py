@@ -65,6 +65,8 @@ def _parser() -> argparse.ArgumentParser:
     _add_compare(commands.add_parser("compare", help="train one backbone with each attention; a table and a report"))
     commands.add_parser("train", help="train one experiment from a YAML file", add_help=False)
     _add_table(commands.add_parser("table", help="train the rows of a paper's table with several seeds, side by side"))
+    _add_answer(commands.add_parser("answer", help="train a network that answers questions, with each pooling"))
+    _add_features(commands.add_parser("features", help="write the last feature map of every image in a folder"))
     _add_look(commands.add_parser("look", help="draw where a trained network looks on your images"))
     _add_evaluate(commands.add_parser("evaluate", help="measure a trained network and its attention on a data set"))
     _add_explore(commands.add_parser("explore", help="a page on which to turn and modify images, and see the gazes"))
@@ -154,6 +156,70 @@ def _table(arguments: argparse.Namespace) -> int:
     command = f"foveate table {names} --seeds {','.join(map(str, arguments.seeds))} --out {arguments.out}{changes}"
     table(arguments.configs, arguments.seeds, arguments.out, arguments.jobs, arguments.resume, arguments.set, command)
     print((arguments.out / PAGE).read_text())
+    return 0
+
+
+def _add_answer(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Train the same network to answer questions about images, with each pooling of the image, on the same "
+        "questions and seeds. Writes DIR/table.csv, DIR/modes.csv and figures. Without arguments it asks about the "
+        "built-in scenes."
+    )
+    parser.add_argument("-c", "--config", type=Path, help="a YAML file of settings, which the options override")
+    parser.add_argument("--out", type=Path, default=Path("runs/answer"), metavar="DIR", help="folder for all results")
+    parser.add_argument("--resume", action="store_true", help="go on with the comparison that --out holds")
+    parser.add_argument("--jobs", type=_positive, default=1, metavar="N", help="runs side by side, in N processes")
+    parser.add_argument("--root", help="folder of VQA-v2's files")
+    parser.add_argument("--poolings", type=_list(str), metavar="A,B,…", help=f"of: {', '.join(_pooling_names())}")
+    parser.add_argument("--seeds", type=_list(int), metavar="0,1,…", help="each draws its weights and order")
+    parser.add_argument("--penalties", type=_list(float), metavar="λ,…", help="with which numbers of modes are chosen")
+    parser.add_argument("--epochs", type=int, help="passes over the questions")
+    parser.add_argument("--count", type=int, help="questions about scenes to train on")
+    parser.add_argument("--val-count", type=int, help="questions about scenes to measure on")
+    parser.add_argument("--batch-size", type=int, help="questions in a batch")
+    parser.add_argument("--lr", type=float, help="largest learning rate")
+    parser.add_argument("--width", type=int, help="of the network's representations")
+    parser.add_argument("--layers", type=int, help="of the co-attention")
+    parser.add_argument("--precision", choices=("32-true", "bf16-mixed"), help="of the training")
+    parser.add_argument("--workers", type=int, help="processes that load features")
+    parser.set_defaults(command=_answer)
+
+
+def _answer(arguments: argparse.Namespace) -> int:
+    from foveate.training import answer_report, answer_runs
+
+    own = ("command", "config", "out", "resume", "jobs")
+    given = {name: value for name, value in vars(arguments).items() if name not in own and value is not None}
+    settings = _checked(lambda: answer_runs.Settings.read(arguments.config, given))
+    table, modes = answer_runs.compare_poolings(settings, arguments.out, arguments.resume, arguments.jobs)
+    answer_report.show(table, modes)
+    for path in answer_report.write(settings, arguments.out, table, modes):
+        print(path)
+    return 0
+
+
+def _add_features(parser: argparse.ArgumentParser) -> None:
+    parser.description = "Write the last feature map of every image under a folder, in a safetensors file each."
+    parser.formatter_class = argparse.ArgumentDefaultsHelpFormatter
+    parser.add_argument("folder", type=Path, metavar="DIR", help="images; what is there already is kept")
+    parser.add_argument("--out", type=Path, default=Path("features"), metavar="DIR", help="folder for the features")
+    parser.add_argument("--backbone", default="resnet152", help=f"any timm model, or {', '.join(_backbone_names())}")
+    parser.add_argument("--size", type=_positive, default=448, help="side of the square that images are resized to")
+    parser.add_argument("--weights", default="pretrained", help="'pretrained', 'none', or a safetensors file")
+    parser.add_argument("--batch-size", type=_positive, default=16, help="images in a batch")
+    parser.set_defaults(command=_features)
+
+
+def _features(arguments: argparse.Namespace) -> int:
+    from foveate.models.features import extract_features
+
+    weights = None if arguments.weights == "none" else arguments.weights
+    written, problems = extract_features(
+        arguments.folder, arguments.out, arguments.backbone, arguments.size, weights, arguments.batch_size
+    )
+    print(f"{written} files written to {arguments.out}, {len(problems)} bad images left out")
+    for name, reason in problems.items():
+        print(f"  {name} {reason}")
     return 0
 
 
@@ -292,6 +358,12 @@ def _attention_names() -> list[str]:
     from foveate.models import registry
 
     return registry.names()
+
+
+def _pooling_names() -> list[str]:
+    from foveate.models import registry
+
+    return list(registry.POOLINGS)
 
 
 def _backbone_names() -> list[str]:

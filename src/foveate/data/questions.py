@@ -69,7 +69,7 @@ class SceneQuestions(ImageSet):
 
     Each item has `image` (3, size, size) float32 in [0, 1], `label` (the answer, an index into `classes`), `question`
     (LENGTH,) word numbers, `words`, `kind` (an index into `KINDS`), `mask` (1, size, size) bool of the shapes that are
-    asked about, and `name`.
+    asked about, `things` (colours + shapes, size, size) bool, where each colour and each shape is, and `name`.
 
     >>> item = SceneQuestions(100, size=56)[7]
     >>> item.words, SceneQuestions.classes[item.label]
@@ -97,11 +97,14 @@ class SceneQuestions(ImageSet):
         shapes, asked, generator = self._ask(index % self.count)
         image = background(self.size, iter(generator.random(8).tolist()))
         mask = np.zeros((1, self.size, self.size), dtype=bool)
+        things = np.zeros((len(COLORS) + len(SHAPES), self.size, self.size), dtype=bool)
         fillings = list(COLORS.values())
         for number, shape in enumerate(shapes):
             draw(image, shape, fillings[shape.color], 0.55 * fillings[shape.color])
+            place = silhouette(shape, self.size)
+            things[[shape.color, len(COLORS) + _own(shape)]] |= place
             if number in asked.about:
-                mask |= silhouette(shape, self.size)
+                mask |= place
         return Item(
             image=torch.from_numpy(image),
             label=self.classes.index(asked.answer),
@@ -109,6 +112,7 @@ class SceneQuestions(ImageSet):
             words=asked.words,
             kind=KINDS.index(asked.kind),
             mask=torch.from_numpy(mask),
+            things=torch.from_numpy(things),
             name=f"question-{self.seed}-{index}",
         )
 

@@ -72,7 +72,7 @@ def grid(
     labels = [fold(name, round((height if across else width) * _LETTERS)) for name in names]
     lines = 1 + max(label.count("\n") for label in labels)
     head = bool(captions) if across else 1.25 * lines
-    figure = _figure(rows, columns, ratio, 0.2 * head, 0.1 + 0.2 * (lines if across else bool(captions)), title)
+    figure = new_figure(rows, columns, ratio, 0.2 * head, 0.1 + 0.2 * (lines if across else bool(captions)), title)
     axes = figure.subplots(rows, columns, squeeze=False)
     for i, name in enumerate(names):
         for k, picture in enumerate(pictures):
@@ -102,7 +102,7 @@ def _cell(ratio: float) -> tuple[float, float]:
     return _CELL / max(ratio, 1.0) ** 0.5, _CELL * ratio / max(ratio, 1.0) ** 0.5
 
 
-def _figure(rows: int, columns: int, ratio: float, head: float, left: float, title: str) -> Figure:
+def new_figure(rows: int, columns: int, ratio: float, head: float, left: float, title: str) -> Figure:
     """A figure for cells of one ratio, with room for a line of text above and on the left (inches)."""
     width, height = _cell(ratio)
     layout = ConstrainedLayoutEngine(w_pad=0.02, h_pad=0.02, wspace=0.0, hspace=0.0)
@@ -294,7 +294,7 @@ def sorted_strip(
     count = max(1, min(count, len(order) // 2))
     ends = {"smallest": order[:count], "largest": order[-count:]} if len(order) > 1 else {"only": order}
     ratio = _ratio(pictures)
-    figure = _figure(len(ends), count, ratio, 0.18 * len(ends), 0.5 + 0.17 * name.count("*"), title)
+    figure = new_figure(len(ends), count, ratio, 0.18 * len(ends), 0.5 + 0.17 * name.count("*"), title)
     axes = figure.subplots(len(ends), count, squeeze=False)
     for line, (end, indices) in zip(axes, ends.items(), strict=True):
         line[0].set_ylabel(f"{end}\n" + name.replace("*", " ×\n"), fontsize=9, fontweight="bold", labelpad=5)

@@ -150,7 +150,6 @@ class AnswerNetwork(nn.Module):
         layers, heads, dropout: of the co-attention, see Table 6.1.
         hidden: width of the layer before the words' scores.
         coordinates: add a learned function of row and column to the image's features, for features that tell no place.
-        features: what makes features (B, channels, H, W) of the images given; nothing where they are features.
         vectors: first values of the word embeddings.
 
     >>> from foveate.pooling import DiscretePool
@@ -173,12 +172,10 @@ class AnswerNetwork(nn.Module):
         dropout: float = 0.1,
         hidden: int = 512,
         coordinates: bool = False,
-        features: nn.Module | None = None,
         vectors: Tensor | None = None,
     ) -> None:
         super().__init__()
         self.question = QuestionEncoder(vocabulary, embedding, width, vectors)
-        self.features = nn.Identity() if features is None else features
         self.project = nn.Linear(channels, width)
         self.place = nn.Linear(2, width, bias=False) if coordinates else None
         self.coattention = CoAttention(layers, width, heads, dropout)
@@ -188,10 +185,9 @@ class AnswerNetwork(nn.Module):
         self.norm = nn.LayerNorm(fused)
         self.answer = nn.Linear(fused, answers)
 
-    def forward(self, image: Tensor, question: Tensor) -> Tensor:
-        """Image or its features (B, C, H, W) and word numbers (B, T), to logits (B, answers)."""
+    def forward(self, grid: Tensor, question: Tensor) -> Tensor:
+        """An image's features (B, C, H, W) and word numbers (B, T), to logits (B, answers)."""
         words, ignored = self.question(question)
-        grid = self.features(image)
         positions = self.project(grid.flatten(2).mT)
         if self.place is not None:
             positions = positions + self.place(_places(grid))
@@ -208,7 +204,7 @@ def _places(grid: Tensor) -> Tensor:
 
 
 class SmallGrid(nn.Module):
-    """Three convolutions to features at a quarter of the size: 14×14 of an image of 56×56.
+    """Four convolutions to features at a quarter of the size: 14×14 of an image of 56×56.
 
     >>> SmallGrid(24)(torch.rand(2, 3, 56, 56)).shape
     torch.Size([2, 24, 14, 14])
@@ -216,7 +212,7 @@ class SmallGrid(nn.Module):
 
     def __init__(self, channels: int) -> None:
         super().__init__()
-        widths, strides = (3, channels // 2, channels, channels), (2, 2, 1)
+        widths, strides = (3, channels // 2, channels, channels, channels), (2, 2, 1, 1)
         self.layers = nn.Sequential(
             *(
                 nn.Sequential(nn.Conv2d(a, b, 3, stride, padding=1, bias=False), nn.BatchNorm2d(b), nn.ReLU())

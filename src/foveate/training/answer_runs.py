@@ -19,7 +19,7 @@ from foveate.data.vqa import VQA, glove
 from foveate.extras import require
 from foveate.files import writing
 from foveate.models import parameter_count
-from foveate.models.coattention import AnswerNetwork, SmallGrid
+from foveate.models.coattention import AnswerNetwork
 from foveate.models.registry import pooling
 from foveate.training.answering import Answerer, Asked, Questions, SceneAsked, VQAAsked, evaluate_answers
 from foveate.training.compare import claim
@@ -27,6 +27,7 @@ from foveate.training.fitting import DEFAULTS, quiet
 from foveate.training.fitting import run as fit
 from foveate.training.keep import resumers
 from foveate.training.progress import Bar, console, progress_bars
+from foveate.training.scene_features import scene_tensors
 from foveate.training.side_by_side import side_by_side
 
 DEFAULT = (
@@ -114,19 +115,20 @@ class Settings:
     def asked(self, folder: Path) -> tuple[Asked, Asked]:
         """The questions to train on and to validate on; scenes are kept in the folder once they have been drawn."""
         if self.data == "scenes":
-            val = SceneAsked(self.val_count, self.size, seed=1, file=folder / f"val-{self.val_count}-{self.size}")
-            return SceneAsked(self.count, self.size, seed=0, file=folder / f"train-{self.count}-{self.size}"), val
+            counts = {"train": self.count, "val": self.val_count}
+            parts = (scene_tensors(part, n, self.size, self.width, folder) for part, n in counts.items())
+            train_scenes, val_scenes = map(SceneAsked, parts)
+            return train_scenes, val_scenes
         train = VQA(Path(self.root or "."), self.train_split)
         val_items = VQA(Path(self.root or "."), self.val_split, train.words, train.classes)
         return VQAAsked(train), VQAAsked(val_items)
 
     def network(self, name: str, asked: Asked) -> AnswerNetwork:
         """The network with a pooling, with random weights."""
-        scenes = self.data == "scenes"
         return AnswerNetwork(
             len(asked.words),
             len(asked.answers),
-            self.width if scenes else asked.channels,
+            asked.channels,
             pooling(name, self.width, hidden=self.hidden, dropout=self.dropout, **self.options.get(name, {})),
             self.embedding,
             self.width,
@@ -135,8 +137,7 @@ class Settings:
             self.heads,
             self.dropout,
             self.hidden,
-            coordinates=scenes,
-            features=SmallGrid(self.width) if scenes else None,
+            coordinates=self.data == "scenes",
             vectors=glove(Path(self.vectors), asked.words) if self.vectors else None,
         )
 
@@ -161,13 +162,15 @@ class Run:
         return json.loads(path.read_text()) if path.is_file() else None
 
 
-def compare_poolings(settings: Settings, out: Path, resume: bool = False, jobs: int = 1) -> pd.DataFrame:
+def compare_poolings(
+    settings: Settings, out: Path, resume: bool = False, jobs: int = 1
+) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Train and evaluate the network with every pooling and seed; write `table.csv` and `modes.csv` into `out`.
 
     A comparison that was interrupted goes on with `resume`. With several `jobs`, as many runs go side by side.
     """
     claim(asdict(settings), out / SETTINGS, resume)
-    runs = [Run(p, seed, out / "runs" / f"{p}-seed{seed}") for seed in settings.seeds for p in settings.poolings]
+    runs = runs_of(settings, out)
     settings.asked(out / "data")  # draws the scenes, once for all runs
     with progress_bars() as progress:
         overall = progress.add_task("all runs", total=len(runs), note="")
@@ -180,7 +183,12 @@ def compare_poolings(settings: Settings, out: Path, resume: bool = False, jobs: 
     for name, frame in ((TABLE, table), (MODES, modes)):
         with writing(out / name) as beside:
             frame.to_csv(beside, index=False)
-    return table
+    return table, modes
+
+
+def runs_of(settings: Settings, out: Path) -> list[Run]:
+    """The runs of a comparison that is kept in `out`."""
+    return [Run(p, seed, out / "runs" / f"{p}-seed{seed}") for seed in settings.seeds for p in settings.poolings]
 
 
 def _in_turn(settings: Settings, out: Path, runs: Sequence[Run], progress: Progress) -> Iterator[Run]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,12 +15,9 @@ from torch.utils.data import DataLoader, Dataset
 
 from foveate.data.questions import ANSWER_TYPES, KINDS, WORDS, SceneQuestions
 from foveate.data.vqa import VQA
-from foveate.extras import require
-from foveate.files import writing
 from foveate.gaze import watch
 from foveate.metrics import AnswerAccuracy
 from foveate.metrics.functional import attention_inside
-from foveate.progress import counted
 
 Batch = dict[str, Any]
 ROUNDS = (10 / 13, 12 / 13)  # when the rate falls to a fifth, as shares of the epochs (continuous Table 6.1)
@@ -73,31 +69,13 @@ class Asked(Dataset[Any]):
 
 
 class SceneAsked(Asked):
-    """Questions about scenes, drawn once and kept in memory; in a file, where they are drawn only the first time."""
+    """Questions about scenes as `foveate.training.scene_features` keeps them: in memory, with features for images."""
 
-    words, answers, types, channels = WORDS, SceneQuestions.classes, KINDS, 3
+    words, answers, types = WORDS, SceneQuestions.classes, KINDS
 
-    def __init__(self, count: int, size: int, seed: int, file: Path | None = None) -> None:
-        stored = require("safetensors.torch")
-        if file is not None and file.is_file():
-            self.tensors: dict[str, Tensor] = stored.load_file(file)
-            return
-        items = SceneQuestions(count, size, seed)
-        self.tensors = {
-            "image": torch.empty(count, 3, size, size, dtype=torch.uint8),
-            "mask": torch.empty(count, 1, size, size, dtype=torch.bool),
-            "question": torch.empty(count, len(items[0].question) if count else 0, dtype=torch.long),
-            "label": torch.empty(count, dtype=torch.long),
-            "kind": torch.empty(count, dtype=torch.long),
-        }
-        for index in counted(range(count), "Drawing scenes"):
-            item = items[index]
-            self.tensors["image"][index] = (255 * item.image).round().byte()
-            for name in ("mask", "question", "label", "kind"):
-                self.tensors[name][index] = torch.as_tensor(item[name])
-        if file is not None:
-            with writing(file) as beside:
-                beside.write_bytes(stored.save(self.tensors))
+    def __init__(self, tensors: Mapping[str, Tensor]) -> None:
+        self.tensors = tensors
+        self.channels = tensors["image"].shape[1]
 
     def __len__(self) -> int:
         return len(self.tensors["label"])
@@ -106,6 +84,7 @@ class SceneAsked(Asked):
         """The batch of these questions."""
         batch: Batch = {name: tensor[indices] for name, tensor in self.tensors.items()}
         labels = batch["label"]
+        batch["image"] = batch["image"].float()
         batch["scores"] = F.one_hot(labels, len(self.answers)).float()
         batch["people"] = [[self.answers[label]] * 10 for label in labels.tolist()]
         batch["kind"] = [KINDS[kind] for kind in batch["kind"].tolist()]
@@ -156,14 +135,14 @@ class Answerer(LightningModule):
 
     def training_step(self, batch: Batch, index: int) -> Tensor:
         """The loss of a batch."""
-        logits = self.network(_in_floats(batch["image"]), batch["question"])
+        logits = self.network(batch["image"], batch["question"])
         loss = F.binary_cross_entropy_with_logits(logits.float(), batch["scores"], reduction="sum") / len(logits)
         self.log("loss", loss, on_step=False, on_epoch=True, batch_size=len(logits))
         return loss
 
     def validation_step(self, batch: Batch, index: int) -> None:
         """Gather the accuracy of a batch."""
-        best = self.network(_in_floats(batch["image"]), batch["question"]).argmax(1).tolist()
+        best = self.network(batch["image"], batch["question"]).argmax(1).tolist()
         self.accuracy.update([self.answers[n] for n in best], batch["people"], batch["kind"])
 
     def on_validation_epoch_end(self) -> None:
@@ -204,7 +183,7 @@ def evaluate_answers(
     network.eval()
     for batch in batches:
         with watch(network) as gazes:
-            logits = network(_in_floats(batch["image"].to(device)), batch["question"].to(device))
+            logits = network(batch["image"].to(device), batch["question"].to(device))
         accuracy.update([asked.answers[n] for n in logits.argmax(1).tolist()], batch["people"], batch["kind"])
         if "mask" in batch:
             about = batch["mask"].flatten(1).any(1)
@@ -220,10 +199,6 @@ def evaluate_answers(
     return values
 
 
-def _in_floats(images: Tensor) -> Tensor:
-    return images.float() / 255 if images.dtype == torch.uint8 else images
-
-
 def _as_it_is(batch: Any) -> Any:
     return batch
 
@@ -232,5 +207,5 @@ def outputs(network: nn.Module, batch: Mapping[str, Any]) -> tuple[Tensor, Any]:
     """The logits and the gaze of a batch."""
     device = next(network.parameters()).device
     with torch.no_grad(), watch(network) as gazes:
-        logits = network.eval()(_in_floats(batch["image"].to(device)), batch["question"].to(device))
+        logits = network.eval()(batch["image"].to(device), batch["question"].to(device))
     return logits.cpu(), gazes["pool"].detach()
