@@ -11,7 +11,7 @@ from torch import nn
 import foveate as fv
 from foveate.attach import AttachError
 from foveate.models import TinyCNN
-from foveate.pooling import DiscretePool
+from foveate.pooling import ContinuousPool, DiscretePool
 
 timm = pytest.importorskip("timm")
 
@@ -21,7 +21,12 @@ HOSTS = {
     "convnext_atto": "head.global_pool",
     "tiny": "global_pool",
 }
-POOLS = {"discrete": (DiscretePool, {"transform": "sparsemax"})}
+POOLS = {
+    "discrete": (DiscretePool, {"transform": "sparsemax"}),
+    "continuous softmax": (ContinuousPool, {}),
+    "continuous sparsemax": (ContinuousPool, {"alpha": 2}),
+    "mixture": (ContinuousPool, {"modes": 2, "steps": 2}),
+}
 IMAGES = torch.rand(2, 3, 64, 64, generator=torch.Generator().manual_seed(1))
 
 
@@ -64,7 +69,7 @@ def test_it_takes_the_place_of_the_global_pooling(name: str, pool: str) -> None:
 
 
 @pytest.mark.parametrize("pool", POOLS)
-@pytest.mark.parametrize("name", ["resnet18", "mobilenetv3_small_100"])
+@pytest.mark.parametrize("name", ["mobilenetv3_small_100"])
 def test_copies_files_and_gradients(name: str, pool: str) -> None:
     model = attached(name, pool)
     twin = copy.deepcopy(model)
@@ -85,7 +90,7 @@ def test_copies_files_and_gradients(name: str, pool: str) -> None:
 
 @pytest.mark.parametrize("pool", POOLS)
 def test_compile_export_autocast_channels_last(pool: str) -> None:
-    model = attached("resnet18", pool)
+    model = attached("tiny", pool)
     with torch.no_grad():
         exact = model(IMAGES)
         compiled = torch.compile(model, fullgraph=True, backend="aot_eager")

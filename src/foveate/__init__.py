@@ -14,7 +14,7 @@ from foveate.attention import (
     predict,
 )
 from foveate.gaze import Gaze, Look, watch
-from foveate.pooling import DiscretePool
+from foveate.pooling import ContinuousPool, DiscretePool
 
 if TYPE_CHECKING:
     from foveate.models import load
@@ -25,6 +25,7 @@ __all__ = [
     "BottleneckAttention",
     "BottleneckHead",
     "CBAMAttention",
+    "ContinuousPool",
     "DiscretePool",
     "Gaze",
     "Look",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from textwrap import fill
+from typing import Any
 
 import numpy as np
 import torch
@@ -81,9 +82,9 @@ def attend_to(ax: Axes, image: Tensor, gaze: Gaze, index: int = 0, mask: Tensor 
 
 
 def _grid_lines(ax: Axes, size: tuple[int, int], cells: tuple[int, int]) -> None:
-    style = {"color": "#ffffff", "linewidth": 0.3, "alpha": 0.35}
-    ax.hlines(np.arange(1, cells[0]) * size[0] / cells[0], 0, size[1], **style)
-    ax.vlines(np.arange(1, cells[1]) * size[1] / cells[1], 0, size[0], **style)
+    lines = ax.hlines, ax.vlines
+    for draw_lines, count, length, across in zip(lines, cells, size, reversed(size), strict=True):
+        draw_lines(np.arange(1, count) * length / count, 0, across, color="#ffffff", linewidth=0.3, alpha=0.35)
 
 
 @styled()
@@ -146,7 +147,7 @@ def prediction_maps() -> Figure:
     points = torch.stack(torch.meshgrid(line, line, indexing="ij"), -1)
     for place, (name, density) in enumerate(named.items()):
         values = density.pdf(points.flatten(0, 1)).reshape(len(line), len(line)).numpy()
-        surface = figure.add_axes((0.01 + 0.5 * place, 0.02, 0.31, 0.86), projection="3d")
+        surface: Any = figure.add_axes((0.01 + 0.5 * place, 0.02, 0.31, 0.86), projection="3d")
         shown = np.where(values > 0, values, np.nan) if place else values
         surface.plot_surface(points[..., 1], points[..., 0], shown, cmap=heat_colormap(), rcount=90, ccount=90)
         surface.set(xticks=[-2, 0, 2], yticks=[-2, 0, 2], zlim=(0, 1.15 * values.max()))

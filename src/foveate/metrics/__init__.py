@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from foveate.extras import require
 
 if TYPE_CHECKING:
-    from foveate.metrics.faithfulness import DeletionCurve, InsertionCurve
     from foveate.metrics.answers import AnswerAccuracy
+    from foveate.metrics.faithfulness import DeletionCurve, InsertionCurve
     from foveate.metrics.interpretability import InterpretabilityScore, interpretability_scores
     from foveate.metrics.shape import EquivarianceError, MapEntropy, MapSmoothness, shape_metrics
     from foveate.metrics.where import AttentionInside, CatchingRate, FittingRate, PointingAccuracy, where_metrics

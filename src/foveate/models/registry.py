@@ -15,7 +15,7 @@ from torch import nn
 
 from foveate.attach import attach
 from foveate.attention import CBAMAttention, PositionwiseAttention, RectangularAttention
-from foveate.pooling import DiscretePool, Pool
+from foveate.pooling import ContinuousPool, DiscretePool, Pool
 
 Put = Callable[[nn.Module, Sequence[str], Mapping[str, Any]], nn.Module]
 
@@ -123,6 +123,11 @@ POOLINGS = {
     "sparsemax-pool": Pooling(DiscretePool, {"transform": "sparsemax"}, "one with exact zeros"),
     "entmax-pool": Pooling(DiscretePool, {"transform": "entmax"}, "one between the two, its α learned"),
     "tvmax-pool": Pooling(DiscretePool, {"transform": "tvmax"}, "one with exact zeros and connected regions"),
+    "continuous-softmax": Pooling(ContinuousPool, {}, "an expectation under a Gaussian"),
+    "continuous-sparsemax": Pooling(ContinuousPool, {"alpha": 2}, "one under a truncated paraboloid"),
+    "mixture-2": Pooling(ContinuousPool, {"modes": 2, "steps": 2}, "one under a mixture of two Gaussians"),
+    "mixture-4": Pooling(ContinuousPool, {"modes": 4, "steps": 5}, "one under a mixture of four Gaussians"),
+    "mixture-selected": Pooling(ContinuousPool, {"most": 5}, "one under as many as an image needs"),
 }
 
 

@@ -7,7 +7,6 @@ the softmax of a score for each position (continuous Alg. 2, 6.3.1). A signal (B
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, Self
 
@@ -17,10 +16,13 @@ from torch import Tensor
 
 from foveate.densities import (
     Density,
+    Ellipse,
     Gaussian,
     GaussianBasis,
     Mixture,
     TruncatedParaboloid,
+    choose_mixture,
+    fit_mixture,
     grid_points,
     weighted_moments,
 )
@@ -69,7 +71,29 @@ class ContinuousGaze(PoolGaze):
     @property
     def center(self) -> Tensor:
         """The density's mean (B, 2); where there are several components, theirs (B, K, 2)."""
-        return self.means[:, 0] if self.share.shape[1] == 1 else self.means
+        return self._one(self.means)
+
+    @property
+    def extent(self) -> Tensor:
+        """Half-axes, short and long, of the support or of the ellipse that holds half of a Gaussian, as `center`."""
+        return self._one(self._ellipse().axes.flip(-1))
+
+    @property
+    def angle(self) -> Tensor:
+        """Of the long axis, (B,) or (B, K)."""
+        return self._one(self._ellipse().angle)
+
+    @property
+    def shape(self) -> str:
+        """What figures draw as its rim."""
+        return "ellipse"
+
+    def _ellipse(self) -> Ellipse:
+        components = self.components
+        return components.contour(0.5) if isinstance(components, Gaussian) else components.support
+
+    def _one(self, values: Tensor) -> Tensor:
+        return values[:, 0] if self.share.shape[1] == 1 else values
 
     def render(self, size: tuple[int, int]) -> Tensor:
         """The density (B, 1, *size) over its largest value, exact at any resolution."""
@@ -110,7 +134,8 @@ class ContinuousLook(PoolLook):
         self,
         channels: int,
         alpha: Alpha = 1,
-        modes: int | Sequence[int] = 1,
+        modes: int = 1,
+        most: int | None = None,
         basis: int = 100,
         ridge: float = 0.01,
         variance: float | None = None,
@@ -125,9 +150,8 @@ class ContinuousLook(PoolLook):
         super().__init__()
         if alpha not in (1, 2):
             raise ValueError(f"alpha must be 1 (Gaussians) or 2 (truncated paraboloids), not {alpha}")
-        candidates = [modes] if isinstance(modes, int) else list(modes)
-        if not candidates or min(candidates) < 1:
-            raise ValueError(f"modes must be positive, one number or several to choose from, not {modes}")
+        if modes < 1 or (most is not None and most < 1):
+            raise ValueError(f"modes and most must be positive, not {modes} and {most}")
         if variance is None:  # as wide as a grid needs to have no gaps, see docs/pooling.md
             variance = 1 / (3 * max(1.0, basis ** (1 / dimensions) - 1) ** 2)
         if not (ridge > 0 and variance > 0):
@@ -136,7 +160,7 @@ class ContinuousLook(PoolLook):
         self.basis = GaussianBasis.grid(basis, variance, dimensions)
         self.regressions = Regressions(ridge, padding)
         self.alpha: Alpha = alpha
-        self.modes = modes if isinstance(modes, int) else tuple(modes)
+        self.modes, self.most = modes, most
         self.steps, self.penalty = steps, penalty
 
     def forward(self, x: Tensor, query: Tensor | None = None) -> ContinuousGaze:
@@ -154,10 +178,17 @@ class ContinuousLook(PoolLook):
 
     def _fit(self, points: Tensor, probabilities: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Mixing weights (B, K), means (B, K, d) and covariances (B, K, d, d) for probabilities (B, L)."""
-        if self.modes == 1:
+        if self.most is not None:
+            generator = torch.Generator(points.device).manual_seed(0)  # the same image, the same gaze
+            chosen = choose_mixture(
+                points, probabilities, self.penalty, self.most, steps=self.steps, generator=generator
+            )
+            mixture = chosen.mixture
+        elif self.modes > 1:
+            mixture = fit_mixture(points, probabilities, self.modes, self.steps)
+        else:
             mean, covariance = weighted_moments(points, probabilities)
             return torch.ones_like(mean[:, :1]), mean[:, None], covariance[:, None]
-        mixture = fit_mixture(points, probabilities, self.modes, self.steps)
         return mixture.weights, mixture.components.mean, mixture.components.covariance
 
 
@@ -167,11 +198,12 @@ class ContinuousPool(Pool):
     Args:
         channels: of the features it pools.
         alpha: 1, continuous softmax (Gaussians), or 2, continuous sparsemax (truncated paraboloids, exact zeros).
-        modes: components of the density; several numbers to choose from, for each image, by continuous (5.20).
+        modes: components of the density.
+        most: where it is given, one to so many components, chosen for each image by continuous (5.20).
         basis: how many Gaussian basis functions the features are written in, a square number.
         ridge: penalty of the regression.
-        variance: of each basis function; nothing means a third of the squared distance between their centres, with which
-            contexts are ten times as exact as with the 0.001 of continuous Table 6.1.
+        variance: of each basis function; nothing means a third of the squared distance between their centres, which
+            makes contexts ten times as exact as the 0.001 of continuous Table 6.1.
         padding: let the features vanish outside the image.
         steps: of EM, where there are several modes.
         penalty: λ of (5.20).
@@ -190,7 +222,8 @@ class ContinuousPool(Pool):
         self,
         channels: int,
         alpha: Alpha = 1,
-        modes: int | Sequence[int] = 1,
+        modes: int = 1,
+        most: int | None = None,
         basis: int = 100,
         ridge: float = 0.01,
         variance: float | None = None,
@@ -202,20 +235,20 @@ class ContinuousPool(Pool):
         dropout: float = 0.0,
         dimensions: Literal[1, 2] = 2,
     ) -> None:
-        super().__init__(
-            ContinuousLook(
-                channels,
-                alpha,
-                modes,
-                basis,
-                ridge,
-                variance,
-                padding,
-                steps,
-                penalty,
-                hidden,
-                query,
-                dropout,
-                dimensions,
-            )
+        look = ContinuousLook(
+            channels,
+            alpha,
+            modes,
+            most,
+            basis,
+            ridge,
+            variance,
+            padding,
+            steps,
+            penalty,
+            hidden,
+            query,
+            dropout,
+            dimensions,
         )
+        super().__init__(look)

@@ -8,14 +8,16 @@ import pandas as pd
 import torch
 from rich.table import Table
 
+from foveate.data.questions import SceneQuestions
 from foveate.figures import save
 from foveate.figures.densities import attended
 from foveate.gaze import Gaze
-from foveate.training.answer_runs import SELECTED, TABLE, UNIMODAL, Run, Settings, load_network, runs_of, with_selection
-from foveate.training.answering import outputs
+from foveate.training.answer_runs import TABLE, UNIMODAL, Settings, load_network, runs_of, with_selection
+from foveate.training.answering import Asked, outputs
 from foveate.training.progress import console
+from foveate.training.scene_features import SEEDS
 
-SHOWN = 6  # questions in a figure
+SHOWN, PIXELS = 6, 224  # questions in a figure, and the pixels of their pictures
 
 
 def show(table: pd.DataFrame, modes: pd.DataFrame) -> None:
@@ -53,29 +55,25 @@ def write(settings: Settings, out: Path, table: pd.DataFrame, modes: pd.DataFram
         return [out / TABLE]
     runs = [run for run in runs_of(settings, out) if run.seed == settings.seeds[0]]
     val = settings.asked(out / "data")[1]
-    batch = val.__getitems__(_varied(settings, out))
+    chosen = _varied(val)
+    batch = val.__getitems__(chosen)
     gazes: dict[str, Gaze] = {}
     answers: dict[str, list[str]] = {}
-    for run in runs:
-        for name, network in _networks(settings, out, run):
-            logits, gazes[name] = outputs(network, batch)
-            answers[name] = [val.answers[n] for n in logits.argmax(1).tolist()]
-    pictures = batch["picture"].float() / 255
-    questions = [" ".join(val.words[n] for n in question.tolist() if n) + "?" for question in batch["question"]]
-    right = [people[0] for people in batch["people"]]
-    figure = attended(pictures, gazes, questions, right, answers, batch["mask"])
-    return [out / TABLE, save(figure, out / "attended.png")]
+    networks = {run.pooling: load_network(settings, out, run) for run in runs}
+    if UNIMODAL in networks and settings.penalties:
+        networks["test-MCA"] = with_selection(settings, networks[UNIMODAL], min(settings.penalties))
+    for name, network in networks.items():
+        logits, gazes[name] = outputs(network, batch)
+        answers[name] = [val.answers[n] for n in logits.argmax(1).tolist()]
+    scenes = SceneQuestions(settings.val_count, PIXELS, SEEDS["val"])
+    items = [scenes[index] for index in chosen]
+    pictures, masks = (torch.stack([item[name] for item in items]) for name in ("image", "mask"))
+    questions, right = [f"{item.words}?" for item in items], [scenes.classes[item.label] for item in items]
+    return [out / TABLE, save(attended(pictures, gazes, questions, right, answers, masks), out / "attended.png")]
 
 
-def _networks(settings: Settings, out: Path, run: Run) -> list[tuple[str, torch.nn.Module]]:
-    network = load_network(settings, out, run)
-    if run.pooling != UNIMODAL or not settings.penalties:
-        return [(run.pooling, network)]
-    return [(run.pooling, network), (SELECTED, with_selection(settings, network, min(settings.penalties)))]
-
-
-def _varied(settings: Settings, out: Path) -> list[int]:
+def _varied(asked: Asked) -> list[int]:
     """Questions of all kinds, in turn."""
-    kinds = settings.asked(out / "data")[1].tensors["kind"].tolist()  # type: ignore[attr-defined]
-    by_kind = [[i for i, kind in enumerate(kinds) if kind == k] for k in sorted(set(kinds))]
-    return [by_kind[n % len(by_kind)][n // len(by_kind)] for n in range(SHOWN)]
+    kinds = asked.__getitems__(list(range(min(200, len(asked)))))["kind"]
+    by_kind = [[i for i, kind in enumerate(kinds) if kind == k] for k in dict.fromkeys(kinds)]
+    return [by_kind[n % len(by_kind)][n // len(by_kind) % len(by_kind[n % len(by_kind)])] for n in range(SHOWN)]

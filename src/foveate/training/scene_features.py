@@ -86,7 +86,7 @@ def _learn_to_name(network: SmallGrid, scenes: dict[str, Tensor], channels: int)
         logits = whole(scenes["picture"][chosen].to(device).float() / 255)
         loss = F.binary_cross_entropy_with_logits(logits, scenes["things"][chosen].to(device).float())
         optimizer.zero_grad()
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         schedule.step()
     network.cpu()
@@ -94,4 +94,4 @@ def _learn_to_name(network: SmallGrid, scenes: dict[str, Tensor], channels: int)
 
 @torch.no_grad()
 def _features(network: SmallGrid, pictures: Tensor) -> Tensor:
-    return torch.cat([network(part.float() / 255).half() for part in pictures.split(256)])
+    return torch.cat([network(pictures[i : i + 256].float() / 255).half() for i in range(0, len(pictures), 256)])
