@@ -232,7 +232,8 @@ def _length(a: Tensor, b: Tensor) -> Tensor:
 
 def _product(a: Tensor, b: Tensor) -> Tensor:
     """a @ b in all digits of its type, also where matrix products are allowed less."""
-    if a.device.type == "cpu" and torch.get_float32_matmul_precision() == "highest":
+    asked = a.device.type == "cpu" and not torch.compiler.is_compiling()  # a graph cannot ask what is allowed
+    if asked and torch.get_float32_matmul_precision() == "highest":
         return a @ b
     return (a[..., None] * b).sum(-2)
 

@@ -48,9 +48,8 @@ def density_contours(ax: Axes, gaze: ContinuousGaze, size: tuple[int, int], inde
     rows, columns = (pixel_centers(FINE, torch.zeros(())) * length for length in size)
     map = scaled_map(gaze, (FINE, FINE), index)
     if map.max() > min(LEVELS):
-        halo = [withStroke(linewidth=width + 0.9, foreground="#00000070")]
         lines = ax.contour(columns, rows, map, levels=LEVELS, cmap=heat_colormap(), vmin=-0.1, vmax=1, linewidths=width)
-        lines.set_path_effects(halo)
+        lines.set_path_effects([withStroke(linewidth=width + 0.9, foreground="#00000070")])
     if gaze.alpha != 2:
         return
     frame = Rectangle((0, 0), size[1], size[0], transform=ax.transData)
@@ -82,9 +81,10 @@ def attend_to(ax: Axes, image: Tensor, gaze: Gaze, index: int = 0, mask: Tensor 
 
 
 def _grid_lines(ax: Axes, size: tuple[int, int], cells: tuple[int, int]) -> None:
-    lines = ax.hlines, ax.vlines
-    for draw_lines, count, length, across in zip(lines, cells, size, reversed(size), strict=True):
-        draw_lines(np.arange(1, count) * length / count, 0, across, color="#ffffff", linewidth=0.3, alpha=0.35)
+    for row in range(1, cells[0]):
+        ax.axhline(row * size[0] / cells[0], color="#ffffff", linewidth=0.3, alpha=0.35)
+    for column in range(1, cells[1]):
+        ax.axvline(column * size[1] / cells[1], color="#ffffff", linewidth=0.3, alpha=0.35)
 
 
 @styled()
