@@ -12,9 +12,10 @@ from foveate.data.questions import SceneQuestions
 from foveate.figures import save
 from foveate.figures.densities import attended
 from foveate.gaze import Gaze
-from foveate.training.answer_runs import TABLE, UNIMODAL, Settings, load_network, runs_of, with_selection
+from foveate.training.answer_runs import UNIMODAL, Settings, load_network, runs_of, with_selection
 from foveate.training.answering import Asked, outputs
 from foveate.training.progress import console
+from foveate.training.runs import TABLE, spread
 from foveate.training.scene_features import SEEDS
 
 SHOWN, PIXELS = 6, 224  # questions in a figure, and the pixels of their pictures
@@ -41,10 +42,7 @@ def _view(table: pd.DataFrame, columns: list[str], title: str) -> Table:
     for column in columns:
         view.add_column(column.partition("_")[2] or "overall", justify="right")
     for _, row in table.iterrows():
-        cells = []
-        for column in columns:
-            spread = row.get(f"{column}_std", float("nan"))
-            cells.append(f"{100 * row[column]:.1f}" + ("" if pd.isna(spread) else f" ± {100 * spread:.1f}"))
+        cells = [spread(100 * row[c], 100 * row.get(f"{c}_std", float("nan")), 1) for c in columns]
         view.add_row(str(row["pooling"]), *cells)
     return view
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import copy
-import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from functools import partial
 from pathlib import Path
@@ -13,7 +12,6 @@ from typing import Any, Literal
 import pandas as pd
 import torch
 from lightning.pytorch import Callback, Trainer
-from rich.progress import Progress
 
 from foveate.data.vqa import VQA, glove
 from foveate.extras import require
@@ -22,13 +20,11 @@ from foveate.models import parameter_count
 from foveate.models.coattention import AnswerNetwork
 from foveate.models.registry import pooling
 from foveate.training.answering import Answerer, Asked, Questions, SceneAsked, VQAAsked, evaluate_answers
-from foveate.training.compare import claim
 from foveate.training.fitting import DEFAULTS, quiet
 from foveate.training.fitting import run as fit
 from foveate.training.keep import resumers
-from foveate.training.progress import Bar, console, progress_bars
+from foveate.training.runs import TABLE, Run, claim, finish_all, over_seeds
 from foveate.training.scene_features import scene_tensors
-from foveate.training.side_by_side import side_by_side
 
 DEFAULT = (
     "softmax-pool",
@@ -40,13 +36,7 @@ DEFAULT = (
     "mixture-4",
 )
 UNIMODAL, SELECTED = "continuous-softmax", "mixture-selected"  # test-MCA takes the networks of the former
-RESULT, SETTINGS, TABLE, MODES, WEIGHTS = (
-    "result.json",
-    "settings.json",
-    "table.csv",
-    "modes.csv",
-    "weights.safetensors",
-)
+MODES, WEIGHTS = "modes.csv", "weights.safetensors"
 
 
 @dataclass(frozen=True)
@@ -143,7 +133,7 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class Run:
+class PoolingRun(Run):
     """One pooling with one seed, and the folder that holds what came out of it."""
 
     pooling: str
@@ -155,12 +145,6 @@ class Run:
         """As progress bars call it."""
         return f"{self.pooling}, seed {self.seed}"
 
-    @property
-    def result(self) -> dict[str, Any] | None:
-        """Its numbers, once it is over."""
-        path = self.folder / RESULT
-        return json.loads(path.read_text()) if path.is_file() else None
-
 
 def compare_poolings(
     settings: Settings, out: Path, resume: bool = False, jobs: int = 1
@@ -169,16 +153,10 @@ def compare_poolings(
 
     A comparison that was interrupted goes on with `resume`. With several `jobs`, as many runs go side by side.
     """
-    claim(asdict(settings), out / SETTINGS, resume)
+    claim(out, asdict(settings), resume)
     runs = runs_of(settings, out)
     settings.asked(out / "data")  # draws the scenes, once for all runs
-    with progress_bars() as progress:
-        overall = progress.add_task("all runs", total=len(runs), note="")
-        missing = [run for run in runs if run.result is None]
-        progress.advance(overall, len(runs) - len(missing))
-        for run in _in_turn(settings, out, missing, progress) if jobs == 1 else _at_once(settings, out, missing, jobs):
-            progress.advance(overall)
-            console.print(f"{run.name}: accuracy {(run.result or {})['accuracy']:.1%}")
+    finish_all(runs, partial(_run, settings, out), jobs, lambda result: f"accuracy {result['accuracy']:.1%}")
     table, modes = tabulate(runs), tabulate_modes(runs)
     for name, frame in ((TABLE, table), (MODES, modes)):
         with writing(out / name) as beside:
@@ -186,22 +164,12 @@ def compare_poolings(
     return table, modes
 
 
-def runs_of(settings: Settings, out: Path) -> list[Run]:
+def runs_of(settings: Settings, out: Path) -> list[PoolingRun]:
     """The runs of a comparison that is kept in `out`."""
-    return [Run(p, seed, out / "runs" / f"{p}-seed{seed}") for seed in settings.seeds for p in settings.poolings]
+    return [PoolingRun(p, seed, out / "runs" / f"{p}-seed{seed}") for seed in settings.seeds for p in settings.poolings]
 
 
-def _in_turn(settings: Settings, out: Path, runs: Sequence[Run], progress: Progress) -> Iterator[Run]:
-    for run in runs:
-        _run(settings, out, run, [Bar(progress, run.name)])
-        yield run
-
-
-def _at_once(settings: Settings, out: Path, runs: Sequence[Run], jobs: int) -> Iterator[Run]:
-    return side_by_side(partial(_run, settings, out), runs, jobs)
-
-
-def _run(settings: Settings, out: Path, run: Run, callbacks: Sequence[Callback] = ()) -> None:
+def _run(settings: Settings, out: Path, run: PoolingRun, callbacks: Sequence[Callback] = ()) -> None:
     """Train and evaluate one pooling with one seed."""
     train, val = settings.asked(out / "data")
     torch.manual_seed(run.seed)
@@ -228,11 +196,10 @@ def _run(settings: Settings, out: Path, run: Run, callbacks: Sequence[Callback] 
     result["parameters"] = parameter_count(network)
     if run.pooling == UNIMODAL:
         result["selected"] = {str(λ): _selected(settings, network, data, val, λ) for λ in settings.penalties}
-    with writing(run.folder / RESULT) as beside:
-        beside.write_text(json.dumps(result, indent=2))
+    run.finish(result)
 
 
-def load_network(settings: Settings, out: Path, run: Run) -> AnswerNetwork:
+def load_network(settings: Settings, out: Path, run: PoolingRun) -> AnswerNetwork:
     """The trained network of a run."""
     network = settings.network(run.pooling, settings.asked(out / "data")[1])
     network.load_state_dict(require("safetensors.torch").load_file(run.folder / WEIGHTS))
@@ -264,7 +231,7 @@ def _count(counts: dict[int, int], modes: Sequence[int]) -> None:
         counts[k] = counts.get(k, 0) + 1
 
 
-def tabulate(runs: Sequence[Run]) -> pd.DataFrame:
+def tabulate(runs: Sequence[PoolingRun]) -> pd.DataFrame:
     """A row for each pooling, and for each λ of test-MCA: mean and deviation over seeds."""
     rows = []
     for run in runs:
@@ -275,12 +242,10 @@ def tabulate(runs: Sequence[Run]) -> pd.DataFrame:
             {"pooling": f"test-MCA, λ = {float(λ):g}", **{k: v for k, v in values.items() if k != "modes"}}
             for λ, values in selected.items()
         ]
-    grouped = pd.DataFrame(rows).groupby("pooling", sort=False)
-    spread = grouped.std(ddof=1).add_suffix("_std")
-    return grouped.mean().join(spread.dropna(axis=1, how="all")).reset_index()
+    return over_seeds(rows, "pooling")
 
 
-def tabulate_modes(runs: Sequence[Run]) -> pd.DataFrame:
+def tabulate_modes(runs: Sequence[PoolingRun]) -> pd.DataFrame:
     """Table 6.4: for each λ, the share of questions with each optimum number of modes, averaged over seeds."""
     rows = [
         {"λ": float(λ), "modes": int(k), "share": share}

@@ -77,7 +77,7 @@ def _namer(size: int, channels: int, folder: Path) -> SmallGrid:
 
 def _learn_to_name(network: SmallGrid, scenes: dict[str, Tensor], channels: int) -> None:
     torch.manual_seed(SEEDS["features"])
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    device = _device()
     whole = nn.Sequential(network, nn.Conv2d(channels, scenes["things"].shape[1], 1)).to(device)
     optimizer = torch.optim.Adam(whole.parameters())
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 5e-3, total_steps=STEPS)
@@ -94,4 +94,11 @@ def _learn_to_name(network: SmallGrid, scenes: dict[str, Tensor], channels: int)
 
 @torch.no_grad()
 def _features(network: SmallGrid, pictures: Tensor) -> Tensor:
-    return torch.cat([network(pictures[i : i + 256].float() / 255).half() for i in range(0, len(pictures), 256)])
+    device = _device()
+    network.to(device)
+    parts = (pictures[i : i + 256].to(device).float() / 255 for i in range(0, len(pictures), 256))
+    return torch.cat([network(part).half().cpu() for part in parts])
+
+
+def _device() -> torch.device:
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
