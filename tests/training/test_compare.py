@@ -10,6 +10,7 @@ from safetensors.torch import load_file
 from foveate import models
 from foveate.training import compare as comparing
 from foveate.training.compare import Settings, compare
+from foveate.training.data import Images
 from foveate.training.runs import RunsError
 
 SMALL = Settings(
@@ -27,12 +28,20 @@ class Interrupt(Callback):
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    out = tmp_path_factory.mktemp("whole")
-    return compare(SMALL, out), out
+    out, read = tmp_path_factory.mktemp("whole"), []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            comparing, "Images", lambda *args, **kw: read.append((kw["seed"], kw["cache"])) or Images(*args, **kw)
+        )
+        return compare(SMALL, out), out, read
+
+
+def test_images_are_read_once_for_all_attentions_of_a_seed(whole) -> None:
+    assert whole[2] == [(0, None), (1, None), (0, False)]  # the last ones are those of the report
 
 
 def test_the_table_has_a_row_for_each_attention_with_deviations(whole) -> None:
-    table, out = whole
+    table, out, _ = whole
     written = pd.read_csv(out / "table.csv")
     assert list(written["attention"]) == ["none", "rectangular-equivariant"]
     results = [json.loads((out / f"runs/rectangular-equivariant-seed{s}/result.json").read_text()) for s in (0, 1)]
@@ -45,6 +54,7 @@ def test_the_table_has_a_row_for_each_attention_with_deviations(whole) -> None:
     plain, attended = (models.load(out / f"runs/{n}-seed0/network.safetensors") for n in written["attention"])
     assert row["added_parameters"] == models.parameter_count(attended) - models.parameter_count(plain)
     assert row["latency_ratio"] > 1
+    assert 0 <= row["interpretability_score"] <= 1
     assert pd.isna(written.iloc[0]["fitting_rate"])
     assert len(table) == 2
 

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from functools import cache
+from threading import Lock
 
 import numpy as np
 from numpy.typing import NDArray
@@ -79,23 +80,35 @@ def signed_distance(points: Points, polygons: list[Points]) -> Points:
     >>> signed_distance(np.array([[0.0, 0.0], [0.0, 1.5]]), square).tolist()
     [-1.0, 0.5]
     """
-    nearest = np.full(points.shape[:-1], np.inf)
-    inside = np.zeros(points.shape[:-1], dtype=bool)
+    rows, columns = np.ascontiguousarray(points[..., 0]), np.ascontiguousarray(points[..., 1])
+    nearest = np.full(rows.shape, np.inf)  # squared, until the end
+    inside = np.zeros(rows.shape, dtype=bool)
     for polygon in polygons:
-        for start, end in zip(polygon, np.roll(polygon, -1, axis=0), strict=True):
-            edge, offset = end - start, points - start
-            along = np.clip(offset @ edge / (edge @ edge), 0, 1)
-            nearest = np.minimum(nearest, np.hypot(*np.moveaxis(offset - along[..., None] * edge, -1, 0)))
-            spans = (start[0] > points[..., 0]) != (end[0] > points[..., 0])
-            if edge[0] != 0:
-                inside ^= spans & (points[..., 1] < start[1] + offset[..., 0] / edge[0] * edge[1])
-    signed: Points = np.where(inside, -nearest, nearest)
+        for (top, left), (bottom, right) in zip(polygon, np.roll(polygon, -1, axis=0), strict=True):
+            down, across = bottom - top, right - left
+            row, column = rows - top, columns - left  # from the start of the edge
+            along = (row * down + column * across) / (down * down + across * across)
+            along.clip(0, 1, out=along)
+            away = np.square(row - along * down) + np.square(column - along * across)
+            np.minimum(nearest, away, out=nearest)
+            if down != 0:
+                inside ^= ((top > rows) != (bottom > rows)) & (column < row / down * across)
+    distance = np.sqrt(nearest)
+    signed: Points = np.where(inside, -distance, distance)
     return signed
 
 
-@cache
+_ONE_AT_A_TIME = Lock()  # or threads that draw their first scenes would each make the tables
+
+
 def distance_tables() -> Floats:
     """Signed distances (classes, CELLS, CELLS) of every shape, in units of its half-extents."""
+    with _ONE_AT_A_TIME:
+        return _distance_tables()
+
+
+@cache
+def _distance_tables() -> Floats:
     axis = ((np.arange(CELLS) + 0.5) / CELLS * 2 - 1) * REACH
     grid = np.stack(np.meshgrid(axis, axis, indexing="ij"), axis=-1)
     tables = np.stack([signed_distance(grid, outlines(name)) for name in NAMES]).astype(np.float32)

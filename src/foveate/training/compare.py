@@ -74,8 +74,8 @@ class Settings:
     workers: int = 0
     precision: Literal["32-true", "bf16-mixed", "16-mixed"] = "32-true"
 
-    def images(self, seed: int) -> Images:
-        """The data of the runs with that seed."""
+    def images(self, seed: int, cache: bool | None = None) -> Images:
+        """The data of the runs with that seed; `cache` as that of `Images`."""
         return Images(
             self.data,
             root=self.root,
@@ -88,6 +88,7 @@ class Settings:
             seed=seed,
             count=self.count,
             backbone=self.backbone,
+            cache=cache,
         )
 
     def __post_init__(self) -> None:
@@ -130,7 +131,7 @@ def compare(settings: Settings, out: Path, resume: bool = False, jobs: int = 1) 
     """
     claim(out, asdict(settings), resume)
     runs = [AttentionRun(a, s, out / "runs" / f"{a}-seed{s}") for s in settings.seeds for a in settings.attentions]
-    finish_all(runs, partial(_run, settings), jobs, lambda result: f"accuracy {result['accuracy']:.1%}")
+    finish_all(runs, partial(_run, settings, {}), jobs, lambda result: f"accuracy {result['accuracy']:.1%}")
     table = tabulate(settings, runs)
     with writing(out / TABLE) as beside:
         table.to_csv(beside, index=False)
@@ -139,9 +140,12 @@ def compare(settings: Settings, out: Path, resume: bool = False, jobs: int = 1) 
     return table
 
 
-def _run(settings: Settings, run: AttentionRun, callbacks: Sequence[Callback] = ()) -> None:
+def _run(settings: Settings, kept: dict[int, Images], run: AttentionRun, callbacks: Sequence[Callback] = ()) -> None:
     """Train and evaluate one attention with one seed."""
-    data = settings.images(run.seed)
+    if run.seed not in kept:  # read once for all attentions, and no more than one seed's at a time
+        kept.clear()
+        kept[run.seed] = settings.images(run.seed)
+    data = kept[run.seed]
     model = Classifier(
         data.class_names,
         settings.backbone,

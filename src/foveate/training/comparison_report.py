@@ -146,7 +146,7 @@ def _illustrations(settings: Settings, runs: Sequence[AttentionRun]) -> list[Ill
 
 def _gallery(settings: Settings, runs: Sequence[AttentionRun]) -> Gallery:
     """The same validation images, spread over the classes, under each attention."""
-    data = settings.images(settings.seeds[0])
+    data = settings.images(settings.seeds[0], cache=False)  # only a few of them are looked at
     items = _spread(data)
     images = torch.stack([data.preprocess(item.image) for item in items])
     gazes: dict[str, Gaze] = {}
