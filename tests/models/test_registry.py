@@ -12,8 +12,9 @@ def test_every_named_attention_can_be_trained(name: str) -> None:
     model = build(Recipe("tiny", ["cat", "dog"], name))
     with watch(model) as gazes:
         model(torch.rand(2, 3, 64, 64)).sum().backward()
-    assert len(gazes) == (name != "none")
-    assert all(p.grad is not None for p in model.parameters())
+    assert len(gazes) == (name not in ("none", "dvib"))
+    untouched = {n for n, p in model.named_parameters() if p.grad is None}
+    assert all(n.endswith((".anchors", ".vote.weight")) for n in untouched)  # which learn by terms of their own
 
 
 def test_an_attention_takes_part_by_one_registration() -> None:

@@ -19,6 +19,11 @@ class BranchGaze(Gaze):
 
     branch_logits: Tensor
 
+    @property
+    def penalty(self) -> Tensor:
+        """Zero, though it has a price: what the side classifier asks for depends on the labels, and is added there."""
+        return self.map.new_zeros(())
+
 
 class Evidence(nn.Sequential):
     """A value for each class at every position: a trunk, batch norm, Conv 1×1 to the classes, batch norm, ReLU."""

@@ -15,6 +15,7 @@ from torch import nn
 
 from foveate.attach import attach
 from foveate.attention import CBAMAttention, PositionwiseAttention, RectangularAttention
+from foveate.models.ends import put_bottleneck, put_branch, put_head
 from foveate.pooling import ContinuousPool, DiscretePool, Pool
 
 Put = Callable[[nn.Module, Sequence[str], Mapping[str, Any]], nn.Module]
@@ -107,6 +108,17 @@ register(
     Entry("ellipse", "one soft rotated ellipse", attaching(RectangularAttention, coordinates=True, shape="ellipse"))
 )
 register(Entry("rectangles-3", "three rectangles united", attaching(RectangularAttention, coordinates=True, count=3)))
+register(Entry("bottleneck", "a drawn map, starved of information", put_bottleneck))
+register(Entry("bottleneck-quantised", "one rounded to learned anchors", partial(put_bottleneck, anchors=20)))
+register(Entry("dvib", "no attention, but a code starved of information", put_head))
+register(
+    Entry(
+        "progressive",
+        "a filter of positions by their surroundings",
+        attaching(PositionwiseAttention, widths=(64,), combine="multiply"),
+    )
+)
+register(Entry("attention-branch", "what a side classifier goes by", put_branch))
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from lightning.pytorch.callbacks import ModelCheckpoint
 
 from foveate import models
 from foveate.files import writing
+from foveate.training.anchors import CountAnchors
 
 CHECKPOINT = "last.ckpt"
 BEST = "best.safetensors"
@@ -26,7 +27,7 @@ def keepers(folder: Path) -> list[Callback]:
 def resumers(folder: Path) -> list[Callback]:
     """The callbacks that a run needs to leave its history and the checkpoint from which it goes on."""
     checkpoint = ModelCheckpoint(folder, filename="last", save_top_k=1, enable_version_counter=False)
-    return [KeepHistory(folder / HISTORY), checkpoint]
+    return [CountAnchors(), KeepHistory(folder / HISTORY), checkpoint]
 
 
 class KeepHistory(Callback):

@@ -16,7 +16,7 @@ from torchmetrics.classification import MulticlassAccuracy
 
 from foveate import models
 from foveate.gaze import Gazes, looks, watch
-from foveate.training.objectives import equivariance_distance, penalties
+from foveate.training.objectives import branches, equivariance_distance, penalties
 
 
 class Classifier(LightningModule):
@@ -105,7 +105,8 @@ class Classifier(LightningModule):
         with watch(self.network) if self.watches else nullcontext(Gazes()) as gazes:
             logits = self(images)
         self.watches = bool(self.equivariance) or gazes.priced
-        terms = {"cross_entropy": F.cross_entropy(logits, labels), "penalty": penalties(gazes)}
+        asked = penalties(gazes) + branches(gazes, labels)
+        terms = {"cross_entropy": F.cross_entropy(logits, labels), "penalty": asked}
         if self.equivariance:
             terms["equivariance"] = self.equivariance * equivariance_distance(self.network, images, gazes)
         loss = torch.stack([term.to(images.device) for term in terms.values()]).sum()

@@ -4,8 +4,10 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
+from foveate.attention.branch import BranchGaze
 from foveate.gaze import Gaze, Gazes, watch
 from foveate.geometry import random_similarity, warp
 
@@ -19,6 +21,16 @@ def penalties(gazes: Mapping[str, Gaze]) -> Tensor:
     if isinstance(gazes, Gazes):
         return gazes.penalty
     return sum((gaze.penalty for gaze in gazes.values()), torch.zeros(()))
+
+
+def branches(gazes: Mapping[str, Gaze], labels: Tensor) -> Tensor:
+    """The cross-entropy of the side classifiers that attentions have, a scalar; zero where there is none.
+
+    >>> branches({"layer4": Gaze(torch.ones(2, 1, 3, 3))}, torch.tensor([1, 0]))
+    tensor(0.)
+    """
+    votes = [gaze.branch_logits for gaze in gazes.values() if isinstance(gaze, BranchGaze)]
+    return sum((F.cross_entropy(logits, labels) for logits in votes), torch.zeros(()))
 
 
 def equivariance_distance(
