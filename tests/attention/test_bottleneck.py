@@ -183,8 +183,8 @@ def test_quantisation_and_commitment_against_the_formula() -> None:
     for b in range(3):
         for s in range(2):
             for a, aq in zip(gaze.samples[b, s].flatten(), gaze.quantised[b, s].flatten(), strict=True):
-                moved += (a.item() - aq.item()) ** 2 / 6
-                committed += (a.item() - aq.item()) ** 2 / 6
+                moved += (a.item() - aq.item()) ** 2 / (6 * 20)
+                committed += (a.item() - aq.item()) ** 2 / (6 * 20)
     assert gaze.penalty.item() == pytest.approx(0.3 * moved + 0.7 * committed)
     assert gaze.penalty > 0
     assert look()(features()).penalty == 0
@@ -212,7 +212,7 @@ def test_each_anchor_is_pulled_to_the_values_that_it_got() -> None:
     gaze.penalty.backward()
     index = nearest_anchor(gaze.samples, module.anchors)
     for q in range(4):
-        difference = (module.anchors[q] - gaze.samples)[index == q].sum() / 3  # a mean over the batch
+        difference = (module.anchors[q] - gaze.samples)[index == q].sum() / 60  # a mean over positions and images
         assert module.anchors.grad[q].item() == pytest.approx(2 * difference.item(), abs=1e-12)
 
 
@@ -262,7 +262,7 @@ def test_the_whole_objective_against_the_formula() -> None:
             (m**2 + s**2 - 1 - math.log(s**2)) / 2
             for m, s in zip(code.mean[n].tolist(), code.deviation[n].tolist(), strict=True)
         )
-        rounding = (gaze.samples[n] - gaze.quantised[n]).square().sum().item()
+        rounding = (gaze.samples[n] - gaze.quantised[n]).square().mean().item()
         naive += (
             -math.log(probability) + 0.01 * divergence + 0.4 * rounding + 0.1 * rounding
         ) / 3  # (10), its signs put right
@@ -549,3 +549,15 @@ def test_code_is_what_the_layer_says() -> None:
     assert torch.allclose(code.mean, numbers[:, :3])
     assert torch.allclose(code.deviation, torch.log1p(numbers[:, 3:].exp()))
     assert torch.equal(code.sample, code.mean)
+
+
+def test_anchors_settle_at_the_papers_learning_rate_whatever_the_size_of_the_map() -> None:
+    module = BottleneckLook(1, anchors=4)
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.1, momentum=0.9)
+    x = torch.rand(2, 1, 64, 64)
+    for _ in range(200):
+        optimizer.zero_grad()
+        module(x).penalty.backward()
+        optimizer.step()
+    assert module.anchors.min() > -0.1
+    assert module.anchors.max() < 1.1

@@ -62,7 +62,11 @@ class BottleneckGaze(Gaze):
 
     @property
     def penalty(self) -> Tensor:
-        """λq·‖sg[a] − aq‖² + λc·‖a − sg[aq]‖², averaged over images and draws: a scalar, zero without anchors."""
+        """λq·(sg[a] − aq)² + λc·(a − sg[aq])², averaged over positions, draws and images: a scalar, 0 without anchors.
+
+        The norms of bottleneck (10) are taken as those of (9), of one position. Summed over a map of 32×32, their
+        gradient throws the anchors off at the paper's own learning rate: 0.1·2·λq·1024 is far above 2.
+        """
         if not self.usage.shape[1]:
             return self.map.new_zeros(())
         move_anchors = _squared_distance(self.samples.detach(), self.quantised)
@@ -77,8 +81,8 @@ class BottleneckGaze(Gaze):
 
 
 def _squared_distance(a: Tensor, b: Tensor) -> Tensor:
-    """‖a − b‖² of maps (B, S, H, W), averaged over B and S; zero for an empty batch."""
-    squares = (a - b).square().sum(dim=(2, 3))
+    """The mean of (a − b)² over maps (B, S, H, W); zero for an empty batch."""
+    squares = (a - b).square()
     return squares.sum() / max(1, squares.numel())
 
 
