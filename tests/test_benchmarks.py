@@ -46,3 +46,16 @@ def test_the_cost_script_writes_its_table(tmp_path) -> None:
     assert all(float(row[1]) > 0 for row in rows)
     assert (outcome.returncode == 0) == all(row[4] == "yes" for row in rows)
     assert out.read_text() in outcome.stdout + "\n"
+
+
+def test_the_script_for_draws_writes_its_table(tmp_path) -> None:
+    out = tmp_path / "new" / "bottleneck-cost.md"
+    tiny = ["--width", "0.0625", "--batch", "2", "--seconds", "0", "--out", str(out)]
+    outcome = subprocess.run([sys.executable, str(FOLDER / "bottleneck.py"), *tiny], capture_output=True, text=True)
+    assert outcome.returncode in (0, 1), outcome.stderr
+    rows = [line.split(" | ") for line in out.read_text().splitlines() if line.startswith("| ")][1:]
+    assert len(rows) == 5
+    assert all(float(row[1]) > 0 for row in rows)
+    bounded = [row for row in rows if row[3] != "–"]
+    assert len(bounded) == 2
+    assert (outcome.returncode == 0) == all(row[4] == "yes" for row in bounded)
