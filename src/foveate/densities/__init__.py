@@ -1,5 +1,6 @@
 """Attention as a density: Gaussians, truncated paraboloids, mixtures, and exact expectations of basis functions."""
 
+from foveate.densities.attention import ContinuousSelfAttention
 from foveate.densities.base import Density, Ellipse, grid_points
 from foveate.densities.bases import Basis, GaussianBasis, ParaboloidBasis
 from foveate.densities.deformed import prediction_map
@@ -13,6 +14,7 @@ from foveate.densities.weights import weighted_moments
 __all__ = [
     "Basis",
     "Chosen",
+    "ContinuousSelfAttention",
     "Density",
     "Ellipse",
     "Gaussian",
