@@ -140,29 +140,38 @@ def prediction_maps() -> Figure:
     >>> len(prediction_maps().axes)
     4
     """
-    figure = Figure(figsize=(8.6, 3.6))
+    figure = Figure(figsize=(9.6, 3.5))
     zero, one = torch.zeros(2), torch.eye(2)
     named = {"Gaussian, α = 1": Gaussian(zero, one), "truncated paraboloid, α = 2": TruncatedParaboloid(zero, one)}
-    line = torch.linspace(-3.4, 3.4, 181)
+    line = torch.linspace(-3.2, 3.2, 241)
     points = torch.stack(torch.meshgrid(line, line, indexing="ij"), -1)
     for place, (name, density) in enumerate(named.items()):
         values = density.pdf(points.flatten(0, 1)).reshape(len(line), len(line)).numpy()
-        surface: Any = figure.add_axes((0.01 + 0.5 * place, 0.02, 0.31, 0.86), projection="3d")
-        shown = np.where(values > 0, values, np.nan) if place else values
-        surface.plot_surface(points[..., 1], points[..., 0], shown, cmap=heat_colormap(), rcount=90, ccount=90)
-        surface.set(xticks=[-2, 0, 2], yticks=[-2, 0, 2], zlim=(0, 1.15 * values.max()))
-        surface.tick_params(labelsize=7, pad=-1)
-        surface.view_init(28, -58)
-        flat = figure.add_axes((0.325 + 0.5 * place, 0.22, 0.16, 0.38))
-        flat.contourf(line, line, values, levels=24, cmap=heat_colormap())
-        flat.set(xticks=[-2, 0, 2], yticks=[-2, 0, 2], aspect="equal")
-        flat.tick_params(labelsize=7)
-        if place:
+        left, top = 0.5 * place, float(values.max())
+        surface: Any = figure.add_axes((left - 0.015, 0.0, 0.31, 0.9), projection="3d")
+        surface.plot_surface(
+            points[..., 1],
+            points[..., 0],
+            values,
+            cmap=heat_colormap(),
+            rcount=120,
+            ccount=120,
+            lw=0,
+            antialiased=False,
+        )
+        surface.set(xticks=[-2, 0, 2], yticks=[-2, 0, 2], zlim=(0, 1.05 * top), zticks=[0, round(top, 2)])
+        surface.tick_params(labelsize=7, pad=-2)
+        surface.view_init(26, -58)
+        flat = figure.add_axes((left + 0.335, 0.2, 0.14, 0.14 * 9.6 / 3.5))
+        flat.imshow(values, extent=(-3.2, 3.2, 3.2, -3.2), cmap=heat_colormap(), interpolation="bilinear")
+        flat.set(xticks=[-2, 0, 2], yticks=[-2, 0, 2])
+        flat.tick_params(labelsize=7, length=2)
+        if isinstance(density, TruncatedParaboloid):
             rim = density.support.rim(200).numpy()
-            flat.fill(rim[:, 1], rim[:, 0], fill=False, edgecolor=RIM, linewidth=2.4)
-        figure.text(0.02 + 0.5 * place, 0.93, name, fontsize=11, fontweight="bold", color=INK)
+            flat.fill(rim[:, 1], rim[:, 0], fill=False, edgecolor=RIM, linewidth=2.0)
+        figure.text(left + 0.02, 0.93, name, fontsize=11, fontweight="bold", color=INK)
         note = "zero outside its rim" if place else "nowhere zero"
-        figure.text(0.02 + 0.5 * place, 0.875, f"{note}, peak {values.max():.2f}", fontsize=8.5, color=MUTED)
+        figure.text(left + 0.02, 0.875, f"{note}, peak {top:.2f}", fontsize=8.5, color=MUTED)
     return figure
 
 
@@ -174,9 +183,9 @@ def two_clumps(seed: int = 0) -> Figure:
     2
     """
     generator = torch.Generator().manual_seed(seed)
-    noise = torch.randn(2, 70, 2, generator=generator) * torch.tensor([0.055, 0.10])
-    turn = torch.tensor([[0.85, -0.53], [0.53, 0.85]])
-    points = (noise @ turn + torch.tensor([[0.33, 0.28], [0.68, 0.72]])[:, None]).flatten(0, 1)
+    noise = torch.randn(2, 90, 2, generator=generator) * torch.tensor([0.10, 0.05])
+    turn = torch.tensor([[0.94, 0.34], [-0.34, 0.94]])
+    points = (noise @ turn + torch.tensor([[0.36, 0.26], [0.62, 0.76]])[:, None]).flatten(0, 1)
     weights = torch.full((1, len(points)), 1 / len(points))
     mixture = fit_mixture(points, weights, 2, 60)
     fitted: dict[str, Gaussian | Mixture] = {
