@@ -95,8 +95,9 @@ def test_a_folder_with_a_broken_file_in_it_is_compared_and_the_file_named(tmp_pa
 def test_help_is_quick_and_names_every_attention() -> None:
     shown = foveate("compare", "--help")
     assert shown.returncode == 0
+    text = "".join(shown.stdout.split())  # long lists are wrapped, at hyphens too
     for name in models.names():
-        assert name in shown.stdout
+        assert name in text
 
 
 def test_ctrl_c_is_130_and_resume_goes_on(tmp_path: Path) -> None:
@@ -209,7 +210,12 @@ def test_an_unknown_key_in_yaml_names_the_near_one(tmp_path: Path, capsys: pytes
     assert "did you mean backbone?" in capsys.readouterr().err
 
 
-EXPERIMENTS = sorted(Path(__file__).parent.parent.glob("experiments/*/*.yaml"))
+OF_QUESTIONS = "continuous"  # whose files are read by `foveate answer`, not by `foveate train`
+EXPERIMENTS = [
+    path
+    for path in sorted(Path(__file__).parent.parent.glob("experiments/*/*.yaml"))
+    if path.parent.name != OF_QUESTIONS
+]
 
 
 def test_there_is_an_experiment_for_every_row_of_table_i() -> None:

@@ -107,3 +107,14 @@ def test_training_watches_where_something_is_learned_from_gazes(
     shown = Shown()
     train(tmp_path, shown, epochs=1, attention=attention, **options)
     assert shown.seen == [watches] * 4
+
+
+def test_a_network_whose_filters_have_poses_is_trained(tmp_path: Path) -> None:
+    losses = Losses()
+    data = Images(size=28, count=8, batch_size=4, backbone="p4cnn")
+    model = Classifier(data.class_names, "p4cnn", backbone_options={"width": 2, "attention": "full"}, lr=1e-2)
+    before = [parameter.clone() for parameter in model.parameters()]
+    trainer = Trainer(accelerator="cpu", max_epochs=1, callbacks=[losses], enable_progress_bar=False, **DEFAULTS)
+    fit(trainer, model, data, tmp_path)
+    assert len(losses.seen) == 2
+    assert all(not torch.equal(*pair) for pair in zip(before, model.parameters(), strict=True))

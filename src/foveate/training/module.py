@@ -74,8 +74,7 @@ class Classifier(LightningModule):
             backbone, class_names, attention, where, dict(options or {}), hidden, dict(backbone_options or {})
         )
         torch.manual_seed(seed)  # the same seed draws the same first weights, whatever was drawn before
-        network = models.build(self.recipe, weights)
-        self.network: nn.Module = network.to(memory_format=torch.channels_last)  # twice as fast on a CPU
+        self.network = _channels_last(models.build(self.recipe, weights))
         self.frozen = models.freeze(self.network, freeze)
         self.equivariance = models.entry(attention).equivariance if equivariance is None else equivariance
         self.lr, self.seed = lr, seed
@@ -155,3 +154,11 @@ class Classifier(LightningModule):
             else schedules.MultiStepLR(optimizer, list(self.milestones), self.factor)
         )
         return {"optimizer": optimizer, "lr_scheduler": scheduler}
+
+
+def _channels_last(network: nn.Module) -> nn.Module:
+    """Filters of planes, channels last: twice as fast on a CPU. Those of groups, with a dimension of poses, stay."""
+    for parameter in network.parameters():
+        if parameter.ndim == 4:
+            parameter.data = parameter.data.contiguous(memory_format=torch.channels_last)
+    return network
