@@ -70,9 +70,20 @@ def move_points(points: Tensor, matrix: Tensor) -> Tensor:
     return _times(matrix[..., :2], points) + matrix[..., 2]
 
 
+def determinant(matrix: Tensor) -> Tensor:
+    """By how much each of the `matrix` (B, 2, 3) scales areas, (B,).
+
+    >>> determinant(similarity(torch.ones(1), torch.full((1,), 3.0), torch.zeros(1, 2))).round()
+    tensor([9.])
+    """
+    return matrix[:, 0, 0] * matrix[:, 1, 1] - matrix[:, 0, 1] * matrix[:, 1, 0]
+
+
 def inverse(matrix: Tensor) -> Tensor:
     """The matrices (B, 2, 3) that undo `matrix`."""
-    linear = torch.linalg.inv(matrix[:, :, :2])
+    (a, b), (c, d) = (row.unbind(-1) for row in matrix[:, :, :2].unbind(1))
+    adjugate = torch.stack([d, -b, -c, a], dim=-1).reshape(-1, 2, 2)
+    linear = adjugate / determinant(matrix)[:, None, None]  # torch.linalg.inv would make a GPU wait
     return torch.cat([linear, -_times(linear, matrix[:, :, 2])[:, :, None]], dim=2)
 
 

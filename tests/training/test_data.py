@@ -32,7 +32,7 @@ def test_the_order_follows_seed_and_epoch_alone() -> None:
 def test_batches_are_the_same_with_any_number_of_workers(workers: int, augment: bool | str) -> None:
     def batches(workers: int) -> list[torch.Tensor]:
         data = Images(size=16, count=20, batch_size=8, augment=augment, workers=workers)
-        return [batch["image"] for batch in data.train_dataloader()]
+        return [data.on_after_batch_transfer(batch)["image"] for batch in data.train_dataloader()]
 
     for mine, alone in zip(batches(workers), batches(0), strict=True):
         assert torch.equal(mine, alone)
@@ -40,8 +40,10 @@ def test_batches_are_the_same_with_any_number_of_workers(workers: int, augment: 
 
 def test_training_never_sees_a_mask_and_validation_does() -> None:
     data = Images(size=16, count=20, batch_size=8)
-    assert set(next(iter(data.train_dataloader()))) == {"image", "label", "counts"}
-    batch = next(iter(data.val_dataloader()))
+    given = next(iter(data.train_dataloader()))
+    assert set(given) == {"image", "label", "numbers"}
+    assert set(data.on_after_batch_transfer(given)) == {"image", "label"}
+    batch = data.on_after_batch_transfer(next(iter(data.val_dataloader())))
     assert batch["mask"].shape == (8, 1, 16, 16)
     assert batch["mask"].dtype == torch.bool
 

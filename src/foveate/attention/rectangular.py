@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from foveate.attention.base import CombineName, SpatialAttention, check_positive
 from foveate.gaze import Gaze, Look
-from foveate.geometry import move_points, pixel_centers
+from foveate.geometry import determinant, move_points, pixel_centers
 
 Shape = Literal["rectangle", "ellipse", "superellipse"]
 FAR, THIN = 1e3, 1e-6  # centres beyond and extents below these draw the same empty window, and overflow nothing
@@ -114,7 +114,7 @@ class RectangleGaze(Gaze):
     def move(self, matrix: Tensor) -> Self:
         """The rectangles moved by a similarity (B, 2, 3): (μ̂, σ̂, α̂) of rectangular IV-D."""
         matrix = matrix.to(self.center)
-        scale = torch.linalg.det(matrix[:, :, :2]).sqrt()
+        scale = determinant(matrix).sqrt()
         turn = torch.atan2(matrix[:, 1, 0], matrix[:, 0, 0])
         many = (...,) if self.angle.ndim == 1 else (..., None)
         return self.draw(

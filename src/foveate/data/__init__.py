@@ -6,6 +6,7 @@ from foveate.extras import require
 require("numpy")
 require("PIL")
 
+from foveate.data.augmentation import Augmentation, Augmented, PerspectiveAndColors, ShiftAndMirror
 from foveate.data.catalogue import NAMES, MissingData, data_root, open_dataset, open_split
 from foveate.data.crossing import Crossed
 from foveate.data.decode import BadImage, read_image
@@ -14,10 +15,11 @@ from foveate.data.item import ImageSet, Item
 from foveate.data.packed import Packed, pack, some
 from foveate.data.scenes import Scenes
 from foveate.data.splits import Joined, Part, stratified_split
-from foveate.data.transforms import Augmented, InMemory, Prepared, Preprocess, ShiftAndMirror, training_transform
+from foveate.data.transforms import InMemory, Prepared, Preprocess
 
 __all__ = [
     "NAMES",
+    "Augmentation",
     "Augmented",
     "BadFiles",
     "BadImage",
@@ -31,6 +33,7 @@ __all__ = [
     "MissingData",
     "Packed",
     "Part",
+    "PerspectiveAndColors",
     "Prepared",
     "Preprocess",
     "Scenes",
@@ -44,5 +47,4 @@ __all__ = [
     "read_image",
     "some",
     "stratified_split",
-    "training_transform",
 ]

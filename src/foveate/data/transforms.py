@@ -1,15 +1,12 @@
-"""Transforms: what happens to an image between the data set and the model, in training and in evaluation."""
+"""Transforms: what every image goes through on its way from the data set to the model."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -24,7 +21,6 @@ if TYPE_CHECKING:
 
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 LUMINANCE = (0.299, 0.587, 0.114)  # of red, green and blue, as in ITU-R BT.601
-Transform = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True)
@@ -119,70 +115,6 @@ class Preprocess:
         return torch.tensor(values, dtype=like.dtype, device=like.device)[:, None, None]
 
 
-def training_transform(
-    preprocess: Preprocess, jitter: float = 0.3, perspective: float = 0.5, distortion: float = 0.5
-) -> Transform:
-    """Random perspective and colours (rectangular, App. G), then what `preprocess` does.
-
-    Args:
-        preprocess: the size and the normalisation.
-        jitter: ColorJitter's brightness, contrast and saturation; 0 for none.
-        perspective: how probable RandomPerspective is; 0 for never.
-        distortion: its distortion_scale.
-
-    Returns:
-        a function of an image (C, H, W), uint8 or floats in [0, 1], to (C, size, size) float32; it draws from torch's
-        global random numbers.
-
-    >>> training_transform(Preprocess(16))(torch.zeros(3, 20, 20, dtype=torch.uint8)).shape
-    torch.Size([3, 16, 16])
-    """
-    v2 = require("torchvision.transforms.v2")
-    steps: list[Any] = [preprocess.resize]
-    if perspective:
-        steps.append(v2.RandomPerspective(distortion, p=perspective))
-    if jitter:
-        # On floats, where it takes a third of the time that it takes on uint8.
-        steps += [v2.ToDtype(torch.float32, scale=True), v2.ColorJitter(jitter, jitter, jitter)]
-    transform: Transform = v2.Compose([*steps, preprocess.normalise])
-    return transform
-
-
-class ShiftAndMirror:
-    """What small photographs are trained with (CIFAR-10+): shifted, black coming in, and mirrored every other time.
-
-    Args:
-        preprocess: the size and the normalisation.
-        shift: the most by which an image is moved up, down, left or right, in pixels.
-
-    It works on whole batches, and takes the random numbers that it needs instead of drawing them.
-
-    >>> transform = ShiftAndMirror(Preprocess(32))
-    >>> transform(torch.zeros(5, 3, 32, 32, dtype=torch.uint8), torch.rand(5, transform.draws)).shape
-    torch.Size([5, 3, 32, 32])
-    """
-
-    draws = 3  # random numbers for each image
-
-    def __init__(self, preprocess: Preprocess, shift: int = 4) -> None:
-        self.preprocess = preprocess
-        self.shift = shift
-
-    def __call__(self, images: Tensor, numbers: Tensor) -> Tensor:
-        """Images (B, C, H, W) and numbers (B, 3) in [0, 1) to (B, C, size, size) float32."""
-        images = self.preprocess.resize(images)
-        size, count = self.preprocess.size, len(images)
-        padded = F.pad(images, [self.shift] * 4)
-        first = (numbers[:, :2] * (2 * self.shift + 1)).long()  # the upper left pixel of what is kept
-        along = torch.arange(size, device=images.device).expand(count, -1)
-        across = torch.where(numbers[:, 2:] < 0.5, along, along.flip(1))
-        rows, columns = first[:, :1] + along, first[:, 1:] + across
-        which = torch.arange(count, device=images.device)[:, None, None]
-        # Indexed with the channels last, so that each pixel is copied as a whole.
-        moved = padded.permute(0, 2, 3, 1)[which, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2)
-        return self.preprocess.normalise(moved)
-
-
 class Prepared(ImageSet):
     """A data set ready for evaluation: images preprocessed, masks resized with them, the rest as it is."""
 
@@ -209,78 +141,6 @@ class Prepared(ImageSet):
         if "mask" in item:
             changes["mask"] = self.preprocess.mask(item.mask)
         return item.but(**changes)
-
-
-class Augmented(ImageSet):
-    """A data set ready for training: images transformed at random, and nothing but images and labels.
-
-    What happens to an image depends on (seed, epoch, index) alone, so a run is the same with any number of workers, and
-    one that is resumed the same as one that was not. Call `set_epoch` before each epoch; workers that persist hear it.
-
-    Args:
-        items: the data set.
-        transform: a function of one image, which draws from torch's global random numbers; or one of those that work on
-            whole batches, a hundred times faster where the items are in memory: `Preprocess` and `ShiftAndMirror`.
-        seed: of the random numbers.
-    """
-
-    def __init__(self, items: ImageSet, transform: Transform | ShiftAndMirror, seed: int = 0) -> None:
-        self.items = items
-        self.transform = transform
-        self.seed = seed
-        self.classes = items.classes
-        self._epoch = torch.zeros((), dtype=torch.int64)
-        self._epoch.share_memory_()  # type: ignore[no-untyped-call]
-
-    @property
-    def labels(self) -> list[int]:
-        """The label of each item."""
-        return self.items.labels
-
-    def set_epoch(self, epoch: int) -> None:
-        """Draw the random numbers of this epoch from now on."""
-        self._epoch.fill_(epoch)
-
-    def __getitem__(self, index: int) -> Item:
-        item = self.items[index]
-        if isinstance(self.transform, ShiftAndMirror):
-            return Item(image=self.transform(item.image[None], self._numbers([index]))[0], label=item.label)
-        with _random_numbers_of(self.seed, int(self._epoch), index):
-            return Item(image=self.transform(item.image), label=item.label)
-
-    def batch(self, indices: Sequence[int]) -> Item:
-        """Several items as one, transformed at once where the transform can and they are in memory."""
-        if not isinstance(self.items, InMemory) or not isinstance(self.transform, Preprocess | ShiftAndMirror):
-            return super().batch(indices)
-        items = self.items.batch(indices)
-        if isinstance(self.transform, ShiftAndMirror):
-            return Item(image=self.transform(items.image, self._numbers(indices)), label=items.label)
-        return Item(image=self.transform(items.image), label=items.label)
-
-    def _numbers(self, indices: Sequence[int]) -> Tensor:
-        """Numbers in [0, 1) for images at some indices in this epoch, (B, draws): rows of one table for all images."""
-        return _table(self.seed, int(self._epoch), len(self), ShiftAndMirror.draws)[indices]
-
-
-@lru_cache(maxsize=2)
-def _table(seed: int, epoch: int, rows: int, columns: int) -> Tensor:
-    return torch.rand(rows, columns, generator=torch.Generator().manual_seed(_mixed(seed, epoch)))
-
-
-@contextmanager
-def _random_numbers_of(*key: int) -> Iterator[None]:
-    """Torch's global random numbers are those of a key inside, and go on outside as if nothing had been."""
-    state = torch.get_rng_state()
-    try:
-        torch.default_generator.manual_seed(_mixed(*key))
-        yield
-    finally:
-        torch.set_rng_state(state)
-
-
-def _mixed(*key: int) -> int:
-    """A seed that depends on every number of a key."""
-    return int(np.random.SeedSequence(key).generate_state(1)[0])
 
 
 class InMemory(ImageSet):

@@ -12,19 +12,18 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 
 from foveate import models
 from foveate.data import ImageSet, Item
+from foveate.data.augmentation import Augmentation, Augmented, PerspectiveAndColors, ShiftAndMirror
 from foveate.data.catalogue import open_dataset, open_split
-from foveate.data.transforms import (
-    Augmented,
-    InMemory,
-    Prepared,
-    Preprocess,
-    ShiftAndMirror,
-    Transform,
-    training_transform,
-)
+from foveate.data.transforms import InMemory, Prepared, Preprocess
 
 T = TypeVar("T")
 MEMORY = 4 * 2**30  # bytes of images that are kept without asking
+AUGMENTATIONS: dict[bool | str, type[Augmentation]] = {
+    False: Augmentation,
+    True: PerspectiveAndColors,
+    "photo": PerspectiveAndColors,
+    "shift": ShiftAndMirror,
+}
 
 
 class Images(LightningDataModule):
@@ -77,15 +76,18 @@ class Images(LightningDataModule):
         fits = 3 * size**2 * (len(training) + len(validation)) <= MEMORY
         keep = partial(InMemory, size=size) if cache or (cache is None and fits) else _as_it_is
         self.val_items = keep(validation)
-        if augment == "shift":
-            transform: Transform | ShiftAndMirror = ShiftAndMirror(self.preprocess)
-        else:
-            transform = training_transform(self.preprocess) if augment else self.preprocess
-        self.train_items = Augmented(keep(training), transform, seed)
+        self.augment = AUGMENTATIONS[augment](self.preprocess)
+        self.train_items = Augmented(keep(training), self.augment, seed)
 
     def train_dataloader(self) -> DataLoader[Item]:
-        """Batches of `image` and `label`, shuffled."""
+        """Batches of `image` and `label`, shuffled, and of the `numbers` that say what will happen to the images."""
         return self._loader(self.train_items, shuffle=True)
+
+    def on_after_batch_transfer(self, batch: Item, dataloader_idx: int = 0) -> Item:
+        """A batch with its images augmented, on the device that they are trained on."""
+        if "numbers" not in batch:
+            return batch
+        return Item(image=self.augment(batch["image"], batch["numbers"]), label=batch["label"])
 
     def val_dataloader(self) -> DataLoader[Item]:
         """Batches with all that is known of the images, masks too; `counts` is false for what fills a share up."""
@@ -107,6 +109,7 @@ class Images(LightningDataModule):
             sampler=Deal(len(items), self.seed if shuffle else None, epoch, world, rank),
             collate_fn=_as_it_is,  # `Dealt` gives whole batches
             num_workers=self.workers,
+            pin_memory=torch.cuda.is_available(),  # so that the next batch travels while this one is computed
             persistent_workers=False,
             drop_last=shuffle and len(items) >= self.batch_size,
         )
@@ -123,6 +126,7 @@ class Dealt(Dataset[Item]):
         epochs, positions, counts = zip(*indices, strict=True)
         if isinstance(self.items, Augmented):
             self.items.set_epoch(epochs[0])
+            return self.items.untouched(list(positions))
         return self.items.batch(list(positions)).but(counts=torch.tensor(counts))
 
 

@@ -104,13 +104,13 @@ class Classifier(LightningModule):
         with watch(self.network) if self.watches else nullcontext(Gazes()) as gazes:
             logits = self(images)
         self.watches = bool(self.equivariance) or gazes.priced
-        asked = penalties(gazes) + branches(gazes, labels)
+        asked = images.new_zeros(()) + penalties(gazes) + branches(gazes, labels)
         terms = {"cross_entropy": F.cross_entropy(logits, labels), "penalty": asked}
         if self.equivariance:
             terms["equivariance"] = self.equivariance * equivariance_distance(self.network, images, gazes)
-        loss = torch.stack([term.to(images.device) for term in terms.values()]).sum()
+        loss = torch.stack(list(terms.values())).sum()
         values = {"loss": loss, **terms, "train_accuracy": (logits.argmax(1) == labels).float().mean()}
-        self.steps.append(torch.stack([value.detach().to(images.device) for value in values.values()]))
+        self.steps.append(torch.stack([value.detach() for value in values.values()]))
         if self.trainer.is_last_batch:  # once an epoch: for a small network, logging each step takes half of the time
             means = dict(zip(values, torch.stack(self.steps).mean(0), strict=True))
             self.log_dict(means, on_step=False, on_epoch=True, batch_size=len(labels), sync_dist=True)

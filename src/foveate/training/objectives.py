@@ -46,7 +46,7 @@ def equivariance_distance(
     """
     if not gazes:
         return images.new_zeros(())
-    matrix = draw(images.shape[0]).to(images)
+    matrix = draw(images.shape[0]).to(images, non_blocking=True)
     with watch(model) as seen, statistics_kept(model):
         model(warp(images, matrix, padding="border"))
     return torch.stack([gaze.move(matrix).distance(seen[name]).mean() for name, gaze in gazes.items()]).sum()
