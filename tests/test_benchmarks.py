@@ -59,3 +59,23 @@ def test_the_script_for_draws_writes_its_table(tmp_path) -> None:
     bounded = [row for row in rows if row[3] != "–"]
     assert len(bounded) == 2
     assert (outcome.returncode == 0) == all(row[4] == "yes" for row in bounded)
+
+
+def test_the_script_for_full_attention_writes_its_table(tmp_path) -> None:
+    out = tmp_path / "new" / "attentive-cost.md"
+    words = [sys.executable, str(FOLDER / "attentive.py"), "--small", "--seconds", "0", "--out", str(out)]
+    outcome = subprocess.run(words, capture_output=True, text=True)
+    assert outcome.returncode in (0, 1), outcome.stderr  # 1: at sizes so small, time and memory go elsewhere
+    rows = [line.split(" | ") for line in out.read_text().splitlines() if line.startswith("| ")][1:]
+    assert [row[0].strip("| ").split(",")[0] for row in rows] == [
+        "difference",
+        "difference",
+        "time of the plain layer over ours",
+        "time of ours over a group convolution",
+        "memory of the plain layer over ours",
+        "GB for a training step of the α-p4 All-CNN on 2 images",
+    ]
+    assert [row[3] for row in rows[:2]] == ["yes", "yes"]  # at every size they agree
+    assert all(float(row[1]) > 0 for row in rows)
+    bounded = [row for row in rows if row[2] != "–"]
+    assert (outcome.returncode == 0) == all(row[3] == "yes" for row in bounded)

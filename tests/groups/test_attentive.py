@@ -49,21 +49,6 @@ def pair(group: Group, attention: str, channels: int = 3, **options) -> list[nn.
     return layers
 
 
-def by_the_book(layer: nn.Module, x: Tensor) -> Tensor:
-    """(16)–(19) and 3.3 on responses that are made, kept and attended to."""
-    lifts, look = isinstance(layer, AttentiveLiftConv2d), layer.look
-    bank = layer.bank()[:, :, :, None] if lifts else layer.bank()
-    x = x[:, :, None] if lifts else x
-    f = plain.responses(x, bank, layer.stride, layer.padding, layer.dilation)
-    channel = plain.channel_attention(f, *look.channel.matrices()) if look.channel is not None else None
-    seen = f if channel is None else channel[..., None, None] * f
-    spatial = plain.spatial_attention(seen, look.spatial.bank()) if look.spatial is not None else None
-    attended, base = plain.attended(f, channel, spatial), f.sum((3, 4))
-    y = {"suppress": base - attended, "multiply": attended, "residual": base + attended}[look.combine]
-    y = y * (1 if lifts else layer.group.measure)
-    return y if layer.bias is None else y + layer.bias[:, None, None, None]
-
-
 @pytest.mark.parametrize("attention", INSIDE)
 @pytest.mark.parametrize("group", [P4, P4M, TRIVIAL], ids=lambda group: group.name)
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
@@ -73,7 +58,7 @@ def test_without_the_responses_as_with_them(group: Group, attention: str, option
         layer.double()
         x.requires_grad_()
         given = [x, *layer.parameters()]
-        ours, theirs = layer(x), by_the_book(layer, x)
+        ours, theirs = layer(x), plain.attend_and_convolve(layer, x)
         assert (ours - theirs).abs().max() < 1e-9 * theirs.abs().max()
         weights = torch.randn_like(ours)
         gradients = (torch.autograd.grad((weights * y).sum(), given) for y in (ours, theirs))
@@ -85,14 +70,14 @@ def test_without_the_responses_as_with_them(group: Group, attention: str, option
 @pytest.mark.parametrize("attention", INSIDE)
 def test_the_other_ways_to_combine(attention: str, combine: str) -> None:
     for layer, x in zip(pair(P4, attention, kernel_size=3, combine=combine), inputs(P4), strict=True):
-        assert torch.allclose(layer.double()(x), by_the_book(layer, x), atol=1e-12)
+        assert torch.allclose(layer.double()(x), plain.attend_and_convolve(layer, x), atol=1e-12)
 
 
 def test_in_float32_and_with_more_channels() -> None:
     (_, layer), (_, x) = pair(P4, "full", 12, kernel_size=3, padding=1), inputs(P4, 12, (16, 16), torch.float32)
     x.requires_grad_()
     given = [x, *layer.parameters()]
-    ours, theirs = layer(x), by_the_book(layer, x)
+    ours, theirs = layer(x), plain.attend_and_convolve(layer, x)
     assert (ours - theirs).abs().max() < 1e-4 * theirs.abs().max()
     for a, b in zip(*(torch.autograd.grad(y.square().sum(), given) for y in (ours, theirs)), strict=True):
         assert (a - b).abs().max() < 1e-4 * b.abs().max()

@@ -6,9 +6,36 @@ What `foveate.groups.AttentiveGroupConv2d` computes without f̃ is compared with
 
 from __future__ import annotations
 
+from typing import cast
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+from foveate.groups.attentive import AttentiveGroupConv2d, AttentiveLiftConv2d, ResponseLook
+
+
+def attend_and_convolve(layer: AttentiveLiftConv2d | AttentiveGroupConv2d, x: Tensor) -> Tensor:
+    """What a layer whose attention is full, channel or spatial returns for x, by (16)–(19) and 3.3 on kept responses.
+
+    >>> from foveate.groups import P4
+    >>> layer, x = AttentiveGroupConv2d(P4, 3, 2, kernel_size=3), torch.rand(1, 3, 4, 6, 6)
+    >>> torch.allclose(attend_and_convolve(layer, x), layer(x), atol=1e-6)
+    True
+    """
+    lifts, look = isinstance(layer, AttentiveLiftConv2d), cast(ResponseLook, layer.look)
+    bank = layer.bank()
+    if lifts:
+        bank, x = bank[:, :, :, None], x[:, :, None]
+    f = responses(x, bank, layer.stride, layer.padding, layer.dilation)
+    channel = channel_attention(f, *look.channel.matrices()) if look.channel is not None else None
+    seen = f if channel is None else channel[..., None, None] * f
+    spatial = spatial_attention(seen, look.spatial.bank()) if look.spatial is not None else None
+    y = attended(f, channel, spatial)
+    if look.combine != "multiply":
+        y = f.sum((3, 4)) - y if look.combine == "suppress" else f.sum((3, 4)) + y
+    y = y if lifts else y * layer.group.measure
+    return y if layer.bias is None else y + layer.bias[:, None, None, None]
 
 
 def responses(x: Tensor, bank: Tensor, stride: int = 1, padding: int = 0, dilation: int = 1) -> Tensor:

@@ -1,0 +1,201 @@
+"""What full attention costs when responses are not kept, over a plain layer that keeps them: time, memory, agreement.
+
+python benchmarks/attentive.py --out results/attentive-cost.md
+
+It ends with status 1 where a bound is broken. The whole takes 20 GB of memory, which the plain layer needs, and a
+quarter of an hour.
+"""
+
+import argparse
+import copy
+import datetime
+import resource
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from foveate.groups import P4, AttentiveGroupConv2d, GroupConv2d, plain
+from foveate.metrics.cost import Ratio, machine, ratio
+from foveate.models import allcnn
+
+SHAPES = [(16, 10, 28), (2, 48, 16)]  # images, channels, pixels on a side
+LARGE, IMAGES = (2, 96, 32), 128
+SPEED, MEMORY, GIGABYTES = 5.0, 15.0, 6.0
+AGREEMENT = {torch.float64: 1e-9, torch.float32: 1e-4}
+KINDS = ("plain", "fast", "network")
+
+
+@dataclass(frozen=True)
+class Row:
+    what: str
+    value: float
+    detail: str
+    least: float | None = None
+    most: float | None = None
+
+    @property
+    def bound(self) -> str:
+        if self.least is None and self.most is None:
+            return "–"
+        return f"at least {self.least:g}" if self.least is not None else f"at most {self.most:g}"
+
+    @property
+    def holds(self) -> bool:
+        low, high = self.least or 0.0, float("inf") if self.most is None else self.most
+        return low <= self.value <= high
+
+
+def layer_and_input(shape: Sequence[int]) -> tuple[AttentiveGroupConv2d, Tensor]:
+    torch.manual_seed(0)
+    batch, channels, size = shape
+    layer = AttentiveGroupConv2d(P4, channels, channels, 3, padding=1)
+    return layer, torch.randn(batch, channels, len(P4), size, size, requires_grad=True)
+
+
+def step(run: Callable[[Tensor], Tensor], x: Tensor, layer: nn.Module) -> list[Tensor]:
+    """The result, and the gradients of a sum of it with some weights: of the input and of all that is learnt."""
+    y = run(x)
+    weights = torch.linspace(-1, 1, y.numel(), dtype=y.dtype).reshape(y.shape)
+    return [y.detach(), *torch.autograd.grad((weights * y).sum(), [x, *layer.parameters()])]
+
+
+def agreement(shape: Sequence[int], dtype: torch.dtype) -> Row:
+    """The largest difference of a result or a gradient, in parts of its largest value."""
+    layer, x = layer_and_input(shape)
+    layer, x = layer.to(dtype), x.detach().to(dtype).requires_grad_()
+    fast = step(layer, x, layer)
+    slow = step(lambda x: plain.attend_and_convolve(layer, x), x, layer)
+    worst = max(float((a - b).abs().max() / b.abs().max()) for a, b in zip(fast, slow, strict=True))
+    name = str(dtype).removeprefix("torch.")
+    return Row(f"difference, {name}, {words(shape)}", worst, "", most=AGREEMENT[dtype])
+
+
+def speed(shape: Sequence[int], seconds: float) -> Iterator[Row]:
+    layer, x = layer_and_input(shape)
+    without = GroupConv2d(P4, shape[1], shape[1], 3, padding=1)
+
+    def slow(x: Tensor) -> Tensor:
+        return plain.attend_and_convolve(layer, x)
+
+    faster = ratio(lambda: step(slow, x, layer), lambda: step(layer, x, layer), seconds)
+    yield Row(f"time of the plain layer over ours, {words(shape)}", faster.value, times(faster), least=SPEED)
+    dearer = ratio(lambda: step(layer, x, layer), lambda: step(without, x, without), seconds)
+    yield Row(f"time of ours over a group convolution, {words(shape)}", dearer.value, times(dearer))
+
+
+def times(measured: Ratio) -> str:
+    first, second = 1e3 * measured.seconds, 1e3 * measured.reference_seconds
+    return f"{measured.low:.2f} to {measured.high:.2f}; {first:.0f} ms over {second:.0f} ms, {measured.pairs} pairs"
+
+
+def memory(shape: Sequence[int]) -> Row:
+    slow, fast = (peak(kind, shape) for kind in KINDS[:2])
+    detail = f"{slow / 1e6:,.0f} MB over {fast / 1e6:,.0f} MB"
+    return Row(f"memory of the plain layer over ours, {words(shape)}", slow / max(fast, 1.0), detail, least=MEMORY)
+
+
+def network(images: int) -> Row:
+    needed = peak("network", (images, 3, 32)) / 1e9
+    detail = "the process, PyTorch and images included; the paper needs 72"
+    return Row(f"GB for a training step of the α-p4 All-CNN on {images} images", needed, detail, most=GIGABYTES)
+
+
+def peak(kind: str, shape: Sequence[int]) -> float:
+    """The peak memory in bytes of one step, forward and backward, in a process of its own: beyond that before it."""
+    words = [sys.executable, __file__, "--peak", kind, "--shape", *map(str, shape)]
+    words += ["--threads", str(torch.get_num_threads())]
+    return float(subprocess.run(words, check=True, capture_output=True, text=True).stdout)
+
+
+def measure_peak(kind: str, shape: Sequence[int]) -> float:
+    if kind == "network":
+        net = allcnn("p4", "full").train()
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.05, momentum=0.9)
+        F.cross_entropy(net(torch.randn(*shape, shape[-1])), torch.arange(shape[0]) % 10).backward()
+        optimizer.step()
+        return resident()
+    layer, x = layer_and_input(shape)
+    small = copy.deepcopy(layer), torch.randn(1, shape[1], len(P4), 2, 2, requires_grad=True)
+    step(small[0], small[1], small[0])  # what libraries take when they start is not the layer's
+    before = resident()
+    step(layer if kind == "fast" else lambda x: plain.attend_and_convolve(layer, x), x, layer)
+    return resident() - before
+
+
+def resident() -> float:
+    """The largest memory of this process so far, in bytes."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+def words(shape: Sequence[int]) -> str:
+    batch, channels, size = shape
+    return f"batch {batch}, {channels} channels, {size}×{size}"
+
+
+def measure(shapes: Sequence[Sequence[int]], large: Sequence[int], images: int, seconds: float) -> Iterator[Row]:
+    for shape in shapes:
+        for dtype in AGREEMENT:
+            yield agreement(shape, dtype)
+        yield from speed(shape, seconds)
+    yield memory(large)
+    yield network(images)
+
+
+def table(rows: list[Row], command: str) -> str:
+    lines = [
+        "# What full attention costs",
+        "",
+        "A p4 layer with full attention, forward and backward, as `foveate.groups.AttentiveGroupConv2d` computes it",
+        "without keeping the responses f̃, and as `foveate.groups.plain` does with all of them: the same weights in one",
+        "run. The two of a ratio of times run by turns; it is the median over neighbouring runs, its quartiles say how",
+        "noisy they were. A difference is the largest of the result and of every gradient, in parts of the largest",
+        "value of each. Memory is what a process of its own takes beyond what it had before.",
+        "",
+        "| what | value | bound | holds | |",
+        "|---|---:|---:|---|---|",
+    ]
+    for row in rows:
+        value = f"{row.value:.1e}" if row.value < 0.01 else f"{row.value:.2f}"
+        lines.append(
+            f"| {row.what} | {value} | {row.bound} | {'–' if row.bound == '–' else 'yes' if row.holds else 'no'} "
+            f"| {row.detail} |"
+        )
+    date = datetime.date.today().isoformat()
+    return "\n".join([*lines, "", f"{date}, {machine()}: `{command}`", ""])
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, help="a Markdown file for the table")
+    parser.add_argument("--seconds", type=float, default=60, help="for each ratio of times")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--small", action="store_true", help="at sizes that take a moment, to see that it runs")
+    parser.add_argument("--peak", choices=KINDS, help=argparse.SUPPRESS)
+    parser.add_argument("--shape", type=int, nargs=3, help=argparse.SUPPRESS)
+    given = sys.argv[1:] if arguments is None else arguments
+    options = parser.parse_args(given)
+    torch.set_num_threads(options.threads)
+    if options.peak:
+        print(measure_peak(options.peak, options.shape))
+        return 0
+    small = [(2, 3, 6)], (2, 16, 32), 2
+    rows = []
+    for row in measure(*(small if options.small else (SHAPES, LARGE, IMAGES)), seconds=options.seconds):
+        print(f"{row.what}: {row.value:.3g} {row.detail}", file=sys.stderr, flush=True)
+        rows.append(row)
+    text = table(rows, " ".join(["python benchmarks/attentive.py", *given]))
+    print(text)
+    if options.out:
+        options.out.parent.mkdir(parents=True, exist_ok=True)
+        options.out.write_text(text)
+    return 0 if all(row.holds for row in rows) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
