@@ -2,11 +2,12 @@
 
 python experiments/bottleneck/narrow.py --data cifar10 --out runs/narrow --page results/bottleneck.md
 
-Each run is one network with one seed; it leaves a JSON file, and a second call does only what is missing. All runs
-have the same schedule, the paper's shortened: SGD with momentum 0.9 and weight decay 5e-4, batches of 128, a rate that
-is halved after each eighth of the run, images shifted by up to 4 pixels and mirrored. It starts at 0.03, between the
-paper's 0.1 and the 0.01 and 0.001 of the authors' published commands: the higher it is, the sooner the code is made to
-say nothing, for that costs nothing, and the longer a network takes to find out of this again.
+Each run is one network with one seed; it leaves a JSON file, and a second call does only what is missing; with
+--no-train it writes the page of what there is. All runs have the same schedule, the paper's shortened: SGD with
+momentum 0.9 and weight decay 5e-4, batches of 128, a rate that is halved after each eighth of the run, images shifted
+by up to 4 pixels and mirrored. What gazes and codes ask for grows to its full weight over the first steps: at full
+weight from the start, a code is made to say nothing within 60 steps, for that costs nothing, long before the network
+has anything to say, and it takes most of a short run to find out of this again.
 """
 
 import argparse
@@ -46,9 +47,14 @@ BETAS = (1.0, 0.1, 0.01, 0.001, 0.0001)  # Fig. 4(a): 10^-p, p = 0, …, 4
 BETA = 0.01
 BATCH, MOMENTUM, DECAY = 128, 0.9, 5e-4
 PLATEAUS = 8  # of the learning rate, each half as high as the one before: 25 of 200 epochs each
+WARM = 0.2  # of the run, over which penalties grow to their full weight
 AHEAD = 64  # batches that are augmented at once, for one by one it takes as long as a narrow network does
 MAPS, CODES = 4, 12  # drawn for a prediction
-THRESHOLDS = (0.8, 0.9, 0.95, 0.99)  # cosines at which scores are printed; the JSON files hold whole curves
+THRESHOLDS = {"curve": (0.8, 0.9, 0.95, 0.99), "centred": (0.5, 0.7, 0.9)}  # printed; JSON files hold whole curves
+WORDS = {"curve": "cosine", "centred": "correlation"}
+
+
+Gazes = Mapping[tuple[str, str], Sequence[Mapping[str, Any]]]  # (network, gaze) -> the results of its seeds
 
 
 @dataclass(frozen=True)
@@ -61,6 +67,7 @@ class Settings:
     width: float
     epochs: int
     rate: float
+    warm: float = WARM
 
 
 @dataclass(frozen=True)
@@ -131,7 +138,8 @@ def work(settings: Settings, out: Path, run: Run) -> None:
     model = run.build(int(test.labels.max()) + 1, settings.width).to(device, memory_format=torch.channels_last)
     history = train(model, Images.load(settings, "train", device), settings, run.seed)
     trained = time.perf_counter() - start
-    numbers = {"run": asdict(run), "history": history, **measure(model, test, run.seed), "seconds": trained}
+    machine = {"seconds": trained, "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU"}
+    numbers = {"run": asdict(run), "history": history, **measure(model, test, run.seed), **machine}
     with writing(out / run.file) as beside:
         beside.write_text(json.dumps(numbers))
 
@@ -142,7 +150,8 @@ def train(model: nn.Module, images: Images, settings: Settings, seed: int) -> li
     optimizer = torch.optim.SGD(model.parameters(), settings.rate, MOMENTUM, weight_decay=DECAY)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda epoch: 0.5 ** (PLATEAUS * epoch // settings.epochs))
     numbers = torch.Generator().manual_seed(seed)
-    history = []
+    rising = max(1.0, settings.warm * settings.epochs * (len(images.labels) // BATCH))  # steps
+    history: list[dict[str, float]] = []
     for epoch in range(settings.epochs):
         sums: list[Tensor] = []
         with fv.watch(model) as seen:
@@ -150,8 +159,9 @@ def train(model: nn.Module, images: Images, settings: Settings, seed: int) -> li
                 logits = model(batch)
                 task = F.cross_entropy(logits, labels)
                 price = task.new_zeros(()) + seen.penalty  # on the device, and without waiting for it
+                steps = len(history) * (len(images.labels) // BATCH) + len(sums)
                 optimizer.zero_grad()
-                (task + price).backward()
+                (task + min(1.0, steps / rising) * price).backward()
                 optimizer.step()
                 right = (logits.argmax(1) == labels).float().mean()
                 sums.append(torch.stack([task, price, right]).detach())
@@ -184,7 +194,10 @@ def measure(model: nn.Module, test: Images, seed: int) -> dict[str, Any]:
         modifications = paper_modifications(levels=test.preprocess.levels)
         outcomes = interpretability_scores(model, (images for images, _ in test.batches()), modifications, seed=seed)
         numbers["scores"] = {
-            name: {m: {"curve": o.curve.tolist(), "survived": o.survived} for m, o in of.items()}
+            name: {
+                m: {"curve": o.curve.tolist(), "centred": o.centred_curve.tolist(), "survived": o.survived}
+                for m, o in of.items()
+            }
             for name, of in outcomes.items()
         }
     return numbers
@@ -204,9 +217,10 @@ def page(settings: Settings, results: Sequence[Mapping[str, Any]], command: str,
             f"VGG with every width times {settings.width:g}, {settings.train:,} training and {settings.test:,} test",
             f"images of CIFAR-10, {settings.epochs} epochs, seeds {', '.join(map(str, seeds))}; all have the same",
             f"schedule and images. Otherwise the paper's settings: SGD, momentum {MOMENTUM}, weight decay {DECAY:g},",
-            f"batches of {BATCH}, a rate of {settings.rate:g} halved after each eighth of the run (the paper says 0.1,",
-            f"the authors' published commands 0.01 and 0.001), β = {BETA}, λq = 0.4,",
-            "λc = 0.1, K = 256, Q = 20, shifts by up to 4 pixels and mirror images.",
+            f"batches of {BATCH}, a rate of {settings.rate:g} halved after each eighth of the run (the paper: 0.1),",
+            f"β = {BETA}, λq = 0.4, λc = 0.1, K = 256, Q = 20, shifts by up to 4 pixels and mirror images.",
+            f"Penalties grow to their full weight over the first {settings.warm:.0%} of the steps, or the code",
+            "collapses before anything is learned.",
         ),
         "",
         "## Test error (Table 1)",
@@ -239,35 +253,82 @@ def _scores(results: Sequence[Mapping[str, Any]]) -> list[str]:
             "Among the test images whose class survives a modification, the share (%) whose map keeps its cosine,",
             "averaged over the seeds. The paper does not say at which cosine, so here is a table for each of several.",
             "Patches come from other images of the test set. A map that hardly varies over the plane (second column:",
-            "its deviation over its mean) keeps any cosine, whatever it looks at; read each score with it.",
+            "its deviation over its mean) keeps any cosine, whatever it looks at. So there are tables for the",
+            "correlation of the maps too, which is the cosine of what is left of them when their means are taken off.",
         ),
     ]
-    names: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
-    for result in results:
-        for gaze in result.get("scores", {}):
-            names.setdefault((result["run"]["network"], gaze), []).append(result)
-    order = sorted(names, key=lambda key: (NETWORKS.index(key[0]), key[1]))
-    if not order:
+    rows = _gazes(results)
+    if not rows:
         return [*lines, "", "No attention was measured."]
-    modifications = list(names[order[0]][0]["scores"][order[0][1]])
-    for threshold in THRESHOLDS:
-        lines += ["", f"Cosine ≥ {threshold}:", "", f"| network | varies | {' | '.join(modifications)} |"]
+    lines += ["", *_verdict(rows)]
+    modifications = _modifications(rows)
+    for kind, threshold in _levels():
+        lines += [
+            "",
+            f"{WORDS[kind].capitalize()} ≥ {threshold}:",
+            "",
+            f"| network | varies | {' | '.join(modifications)} |",
+        ]
         lines.append("|---|---:" + "|---:" * len(modifications) + "|")
-        for key in order:
-            rows = names[key]
-            varies = statistics.mean(r["relative_deviation"][key[1]] for r in rows)
-            shares = [_score(rows, key[1], m, threshold) for m in modifications]
-            title = TITLES[key[0]] + (f", {LEVELS[key[1]]}" if key[1] in LEVELS else "")
-            lines.append(f"| {title} | {varies:.2f} | {' | '.join(f'{100 * share:.1f}' for share in shares)} |")
+        for (network, gaze), of in rows.items():
+            varies = statistics.mean(r["relative_deviation"][gaze] for r in of)
+            shares = [f"{100 * _score(of, gaze, m, kind, threshold):.1f}" for m in modifications]
+            lines.append(f"| {_title(network, gaze)} | {varies:.2f} | {' | '.join(shares)} |")
     survived = [
-        f"{TITLES[n]} {_mean([100 * r['scores'][g][m]['survived'] for r in names[n, g] for m in modifications], 1)}"
-        for n, g in order
+        f"{TITLES[n]} {_mean([100 * r['scores'][g][m]['survived'] for r in of for m in modifications], 1)}"
+        for (n, g), of in rows.items()
     ]
     return [*lines, "", f"Classes that survive, over all modifications, in %: {', '.join(dict.fromkeys(survived))}."]
 
 
-def _score(rows: Sequence[Mapping[str, Any]], gaze: str, modification: str, threshold: float) -> float:
-    return statistics.mean(r["scores"][gaze][modification]["curve"][round(100 * threshold)] for r in rows)
+def _verdict(rows: Gazes) -> list[str]:
+    """Whether aib-qt's scores are above att3's, counted."""
+    ours = [key for key in rows if key[0] == "vgg_aib_qt"]
+    theirs = [key for key in rows if key[0] == "vgg_att3"]
+    if not ours or not theirs:
+        return []
+    modifications = _modifications(rows)
+    lines = [
+        *_text(
+            f"In how many of the {len(modifications)} modifications VGG-aib-qt scores higher than each map of",
+            "VGG-att3, and by how many percentage points on average:",
+        ),
+        "",
+        f"| | {' | '.join(f'{WORDS[kind]} ≥ {threshold}' for kind, threshold in _levels())} |",
+        "|---" + "|---:" * len(list(_levels())) + "|",
+    ]
+    for key in theirs:
+        cells = []
+        for kind, threshold in _levels():
+            pairs = [[_score(rows[k], k[1], m, kind, threshold) for k in (ours[0], key)] for m in modifications]
+            lead = 100 * statistics.mean(a - b for a, b in pairs)
+            cells.append(f"{sum(a > b for a, b in pairs)}, {lead:+.0f}")
+        lines.append(f"| against {_title(*key)} | {' | '.join(cells)} |")
+    return lines
+
+
+def _gazes(results: Sequence[Mapping[str, Any]]) -> Gazes:
+    """The results that each attention has, in the order of tables."""
+    found = {(r["run"]["network"], gaze) for r in results for gaze in r.get("scores", {})}
+    order = sorted(found, key=lambda key: (NETWORKS.index(key[0]), key[1]))
+    return {key: [r for r in results if r["run"]["network"] == key[0]] for key in order}
+
+
+def _modifications(rows: Gazes) -> list[str]:
+    (_, gaze), of = next(iter(rows.items()))
+    return list(of[0]["scores"][gaze])
+
+
+def _levels() -> Iterator[tuple[str, float]]:
+    return ((kind, threshold) for kind, thresholds in THRESHOLDS.items() for threshold in thresholds)
+
+
+def _title(network: str, gaze: str) -> str:
+    return TITLES[network] + (f", {LEVELS[gaze]}" if gaze in LEVELS else "")
+
+
+def _score(rows: Sequence[Mapping[str, Any]], gaze: str, modification: str, kind: str, threshold: float) -> float:
+    return statistics.mean(r["scores"][gaze][modification][kind][round(100 * threshold)] for r in rows)
 
 
 def _anchors(results: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -331,6 +392,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--networks", nargs="+", choices=NETWORKS, default=NETWORKS)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1])
     parser.add_argument("--jobs", type=int, default=1, help="how many runs side by side")
+    parser.add_argument("--no-train", action="store_true", help="write the page of the runs that there are")
     parser.add_argument("--no-sweep", action="store_true", help="leave out the other values of β")
     given = sys.argv[1:] if arguments is None else arguments
     options = parser.parse_args(given)
@@ -339,12 +401,14 @@ def main(arguments: list[str] | None = None) -> None:
     start = time.perf_counter()
     planned = runs(options.networks, options.seeds, not options.no_sweep)
     missing = [run for run in planned if not (options.out / run.file).is_file()]
-    for run in in_turn(settings, options.out, missing, options.jobs):
+    planned = [run for run in planned if run not in missing] if options.no_train else planned
+    for run in in_turn(settings, options.out, [] if options.no_train else missing, options.jobs):
         error = json.loads((options.out / run.file).read_text())["error"]
         print(f"{run.file}: error {error:.2%}, after {time.perf_counter() - start:.0f} s", file=sys.stderr, flush=True)
     results = [json.loads((options.out / run.file).read_text()) for run in planned]
-    device = torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU"
-    command = shlex.join(["python", "experiments/bottleneck/narrow.py", *given])
+    device = ", ".join(sorted({r["device"] for r in results}))
+    words = [word for word in given if word != "--no-train"]
+    command = shlex.join(["python", "experiments/bottleneck/narrow.py", *words])
     text = page(settings, results, command, device, sum(r["seconds"] for r in results))
     if options.page:
         with writing(options.page) as beside:

@@ -31,7 +31,7 @@ class Halves(ImageSet):
         return Item(image=self.pixels[index].to(torch.uint8), label=index % 2)
 
 
-def run(folder: Path, *options: str) -> None:
+def run(folder: Path, *options: str, networks: tuple[str, ...] = ("vgg_aib_qt",)) -> None:
     spec = importlib.util.spec_from_file_location("narrow", SCRIPT)
     narrow = importlib.util.module_from_spec(spec)
     sys.modules["narrow"] = narrow
@@ -45,7 +45,7 @@ def run(folder: Path, *options: str) -> None:
         str(folder / "page.md"),
     ]
     small = ["--train", "128", "--test", "20", "--width", "0.0625", "--epochs", "2", "--seeds", "0", "--no-sweep"]
-    narrow.main([*given, *small, "--networks", "vgg_aib_qt", *options])
+    narrow.main([*given, *small, "--networks", *networks, *options])
 
 
 def test_it_trains_resumes_and_writes_its_page(tmp_path) -> None:
@@ -67,6 +67,22 @@ def test_it_trains_resumes_and_writes_its_page(tmp_path) -> None:
     table = page[page.index("Cosine ≥ 0.9:") :].splitlines()
     row = next(line for line in table if line.startswith("| VGG-aib-qt"))
     assert row.split(" | ")[-2] == "37.5"
+
+    theirs = {**numbers, "run": {**numbers["run"], "network": "vgg_att3"}, "usage": []}
+    gazes = ("attention.0", "attention.1", "attention.2")
+    theirs["relative_deviation"] = dict.fromkeys(gazes, 0.5)
+    worse = {
+        m: {**of, "curve": [0.0] * 101, "centred": [1.0] * 101} for m, of in numbers["scores"]["attention"].items()
+    }
+    theirs["scores"] = dict.fromkeys(gazes, worse)
+    (tmp_path / "runs" / file.name.replace("aib_qt", "att3")).write_text(json.dumps(theirs))
+    run(tmp_path, "--no-train", networks=("vgg_att3", "vgg_aib_qt", "vgg_aib"))  # of the third there is no run
+    page = (tmp_path / "page.md").read_text()
+    (verdict,) = (line for line in page.splitlines() if line.startswith("| against VGG-att3, block 5"))
+    better = sum(of["curve"][80] > 0 for of in numbers["scores"]["attention"].values())
+    lead = 10 * sum(of["curve"][80] for of in numbers["scores"]["attention"].values())
+    assert verdict.split(" | ")[1] == f"{better}, {lead:+.0f}"
+    assert verdict.split(" | ")[5].startswith("0, ")
 
     with pytest.raises(SystemExit, match="other settings"):
         run(tmp_path, "--epochs", "3")

@@ -116,6 +116,21 @@ def test_cosine_does_not_depend_on_scale_and_zeros_are_uniform():
     assert torch.allclose(half, M.map_cosine(maps, seen), atol=1e-3)
 
 
+def test_centred_cosines_are_correlations_and_uniform_maps_have_one_with_each_other_alone():
+    maps, seen, before, after = batch(9)
+    rows = torch.stack([maps.flatten(1), seen.flatten(1)], 1).double()
+    expected = torch.stack([torch.corrcoef(row)[0, 1] for row in rows])
+    assert torch.allclose(M.map_cosine(maps, seen, centred=True).double(), expected, atol=1e-5)
+    assert torch.allclose(M.map_cosine(maps + 100, seen, centred=True).double(), expected, atol=1e-2)
+    flat = torch.full((1, 1, 5, 7), 0.3)
+    assert M.map_cosine(flat, 2 * flat, centred=True) == pytest.approx(1)
+    assert M.map_cosine(flat, maps[:1], centred=True) == pytest.approx(0, abs=1e-6)
+    metric = InterpretabilityScore([0.5, 0.9], centred=True)
+    metric.update(maps, seen, before, after)
+    kept = expected[before.argmax(1) == after.argmax(1)]
+    assert metric.compute().tolist() == pytest.approx([float((kept >= t).double().mean()) for t in (0.5, 0.9)])
+
+
 class Constant(Look):
     """Looks at the same place, whatever it is shown."""
 
@@ -169,6 +184,7 @@ def test_each_gaze_of_a_network_is_judged_by_itself_against_a_loop():
     assert moving.images == 50
     assert fixed.score == 1 == fixed.curve.min()
     assert moving.curve[[1, 50, 100]].tolist() == pytest.approx([consistent / survivors] * 3)
+    assert moving.centred_curve[[1, 50, 100]].tolist() == pytest.approx([consistent / survivors] * 3)
 
 
 def test_a_modification_that_changes_nothing_scores_one_and_the_network_stays_as_it_was():

@@ -129,7 +129,12 @@ def equivariance_error(map: Tensor | Gaze, seen: Tensor | Gaze, matrix: Tensor) 
 
 
 def interpretability_score(
-    map: Tensor | Gaze, seen: Tensor | Gaze, before: Tensor, after: Tensor, threshold: float | Sequence[float] = COSINE
+    map: Tensor | Gaze,
+    seen: Tensor | Gaze,
+    before: Tensor,
+    after: Tensor,
+    threshold: float | Sequence[float] = COSINE,
+    centred: bool = False,
 ) -> Tensor:
     """Of the images whose class survives a modification, the share whose map does, bottleneck 4.4; 0 if none survives.
 
@@ -137,6 +142,7 @@ def interpretability_score(
         map, seen: the maps (B, 1, H, W), or gazes, of the images and of the modified images.
         before, after: what the network says of both: logits (B, K), or classes (B,).
         threshold: a map survives with a cosine of at least this. Several give the curve, a score for each.
+        centred: see `map_cosine`.
 
     Returns:
         a scalar, or as many scores as there are thresholds.
@@ -145,12 +151,17 @@ def interpretability_score(
     >>> interpretability_score(map, seen, torch.tensor([3, 4]), torch.tensor([3, 4]))
     tensor(0.5000)
     """
-    consistent, survived = consistency(map, seen, before, after, threshold)
+    consistent, survived = consistency(map, seen, before, after, threshold, centred)
     return consistent[survived].sum(0) / survived.sum().clamp_min(1)
 
 
 def consistency(
-    map: Tensor | Gaze, seen: Tensor | Gaze, before: Tensor, after: Tensor, threshold: float | Sequence[float] = COSINE
+    map: Tensor | Gaze,
+    seen: Tensor | Gaze,
+    before: Tensor,
+    after: Tensor,
+    threshold: float | Sequence[float] = COSINE,
+    centred: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """Whether each map survives, (B,) or (B, thresholds), and whether each class does, (B,): 4.4 image by image.
 
@@ -158,19 +169,25 @@ def consistency(
     >>> consistency(map, seen, torch.tensor([[0.1, 0.9]]), torch.tensor([[0.4, 0.6]]), [0.5, 0.99])
     (tensor([[1., 0.]]), tensor([True]))
     """
-    cosine = map_cosine(map, seen)
+    cosine = map_cosine(map, seen, centred)
     levels = torch.as_tensor(threshold, dtype=cosine.dtype, device=cosine.device)
     survived = (before.argmax(1) if before.ndim == 2 else before) == (after.argmax(1) if after.ndim == 2 else after)
     return (cosine.reshape(-1, *(1,) * levels.ndim) >= levels - _TIED).float(), survived
 
 
-def map_cosine(map: Tensor | Gaze, seen: Tensor | Gaze) -> Tensor:
+def map_cosine(map: Tensor | Gaze, seen: Tensor | Gaze, centred: bool = False) -> Tensor:
     """The cosine (B,) between two maps (B, 1, H, W) as flat vectors, bottleneck 4.4; a map of zeros counts as uniform.
 
-    >>> map_cosine(torch.tensor([[[[1.0, 0.0]]]]), torch.tensor([[[[1.0, 1.0]]]]))
-    tensor([0.7071])
+    Args:
+        map, seen: two maps, or gazes.
+        centred: take the mean off each map first, which makes it the correlation of their pixels. The cosine of two
+            maps that are high everywhere is near 1 wherever they look; their correlation is not.
+
+    >>> map, seen = torch.tensor([[[[1.0, 0.9, 1.0]]]]), torch.tensor([[[[1.0, 1.0, 0.9]]]])
+    >>> map_cosine(map, seen), map_cosine(map, seen, centred=True)
+    (tensor([0.9964]), tensor([-0.5000]))
     """
-    first, second = _map(map).flatten(1), _map(seen).flatten(1)
+    first, second = (_centred(_map(m).flatten(1)) if centred else _map(m).flatten(1) for m in (map, seen))
     if first.shape != second.shape:
         raise ValueError(
             f"the two maps must be of one shape, but they have {first.shape[1]} and {second.shape[1]} pixels"
@@ -186,6 +203,14 @@ def in_steps(values: Tensor) -> Tensor:
     """
     largest = values.abs().amax(1, keepdim=True)
     return (values / largest.clamp_min(torch.finfo(values.dtype).tiny) / _TIED).round()
+
+
+def _centred(vectors: Tensor) -> Tensor:
+    """Vectors (B, N) less their means; what rounding leaves of a uniform one is nothing."""
+    largest = vectors.abs().amax(1, keepdim=True)
+    scaled = vectors / largest.clamp_min(torch.finfo(vectors.dtype).tiny)
+    left = scaled - scaled.mean(1, keepdim=True)
+    return torch.where(left.abs().amax(1, keepdim=True) > _TIED, left, 0.0)
 
 
 def _unit(vectors: Tensor) -> Tensor:

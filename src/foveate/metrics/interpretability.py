@@ -23,6 +23,8 @@ class InterpretabilityScore(ImageMean):
     Args:
         threshold: a map survives with a cosine of at least this. With several, `compute` gives the curve: a score for
             each. A score is worth only as much as its curve, for the cosine of two maps that look everywhere is near 1.
+        centred: ask for the correlation of the maps in place of their cosine, see `foveate.metrics.functional`: what
+            maps have in common by being high everywhere does not count.
 
     >>> import torch
     >>> metric = InterpretabilityScore(threshold=[0.7, 0.9])
@@ -34,16 +36,16 @@ class InterpretabilityScore(ImageMean):
 
     higher_is_better = True
 
-    def __init__(self, threshold: float | Sequence[float] = COSINE) -> None:
+    def __init__(self, threshold: float | Sequence[float] = COSINE, centred: bool = False) -> None:
         levels = threshold if isinstance(threshold, Sequence) else [threshold]
         if not levels or not all(-1 <= level <= 1 for level in levels):
             raise ValueError(f"a threshold is a cosine, in [-1, 1], not {threshold}")
         super().__init__(len(levels) if isinstance(threshold, Sequence) else None)
-        self.threshold = threshold
+        self.threshold, self.centred = threshold, centred
 
     def update(self, map: Tensor | Gaze, seen: Tensor | Gaze, before: Tensor, after: Tensor) -> None:
         """Take in the maps, or gazes, of images and of modified images, and the logits (B, K) or classes of both."""
-        self.add(*functional.consistency(map, seen, before, after, self.threshold))
+        self.add(*functional.consistency(map, seen, before, after, self.threshold, self.centred))
 
 
 @dataclass(frozen=True)
@@ -53,12 +55,14 @@ class Outcome:
     Attributes:
         score: the interpretability score at the threshold that was asked for.
         curve: (101,), the score at each of `CURVE`.
+        centred_curve: (101,), that of the correlation, which maps do not have by being high everywhere.
         survived: the share of the images whose class survived.
         images: how many there were.
     """
 
     score: float
     curve: Tensor
+    centred_curve: Tensor
     survived: float
     images: int
 
@@ -90,7 +94,7 @@ def interpretability_scores(
     """
     device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
     generator = torch.Generator().manual_seed(seed)
-    scores: dict[str, dict[str, InterpretabilityScore]] = {}
+    scores: dict[str, dict[str, list[InterpretabilityScore]]] = {}
     count = 0
     with undisturbed(model):
         torch.manual_seed(seed)
@@ -103,11 +107,12 @@ def interpretability_scores(
                 for at, gaze in gazes.items():
                     of = scores.setdefault(at, {})
                     if name not in of:
-                        of[name] = InterpretabilityScore((threshold, *CURVE)).to(device)
-                    of[name].update(gaze, seen[at], logits, modified_logits)
+                        of[name] = [InterpretabilityScore((threshold, *CURVE), centred) for centred in (False, True)]
+                    for metric in of[name]:
+                        metric.to(device).update(gaze, seen[at], logits, modified_logits)
     if count and not scores:
         raise ValueError("this network has no attention, so there is nothing whose consistency could be measured")
-    return {at: {name: _outcome(metric, count) for name, metric in of.items()} for at, of in scores.items()}
+    return {at: {name: _outcome(metrics, count) for name, metrics in of.items()} for at, of in scores.items()}
 
 
 def _see(model: nn.Module, images: Tensor) -> tuple[Tensor, dict[str, Gaze]]:
@@ -116,6 +121,8 @@ def _see(model: nn.Module, images: Tensor) -> tuple[Tensor, dict[str, Gaze]]:
     return logits, gazes
 
 
-def _outcome(metric: InterpretabilityScore, images: int) -> Outcome:
-    score, *curve = metric.compute().tolist()
-    return Outcome(score, torch.tensor(curve), float(metric.count) / images, images)
+def _outcome(metrics: Sequence[InterpretabilityScore], images: int) -> Outcome:
+    plain, centred = metrics
+    score, *curve = plain.compute().tolist()
+    centred_curve = centred.compute().cpu()[1:]
+    return Outcome(score, torch.tensor(curve), centred_curve, float(plain.count) / images, images)
