@@ -155,3 +155,19 @@ def test_what_workers_are_sent_survives_the_way() -> None:
 def test_an_index_beyond_the_end_is_an_error() -> None:
     with pytest.raises(IndexError):
         Augmented(Scenes(2, 16), Augmentation(Preprocess(16)))[2]
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("kind", [Augmentation, ShiftAndMirror, PerspectiveAndColors])
+@pytest.mark.parametrize("mean", [(0.5,), (0.5, 0.4, 0.3)])
+def test_a_gpu_is_not_waited_for(kind: type[Augmentation], mean: tuple[float, ...]) -> None:
+    augment = kind(Preprocess(16, mean, mean))
+    images, numbers = torch.randint(256, (5, 3, 16, 16), dtype=torch.uint8), torch.rand(5, kind.draws)
+    expected = augment(images, numbers)
+    given = images.cuda(), numbers.cuda()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        changed = augment(*given)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert torch.allclose(changed.cpu(), expected, atol=1e-4)

@@ -6,6 +6,7 @@ from typing import Any
 import pandas as pd
 import pytest
 import torch
+import torch.nn.functional as F
 from lightning.pytorch import Callback, Trainer
 
 from foveate.training.data import Images
@@ -118,3 +119,18 @@ def test_a_network_whose_filters_have_poses_is_trained(tmp_path: Path) -> None:
     fit(trainer, model, data, tmp_path)
     assert len(losses.seen) == 2
     assert all(not torch.equal(*pair) for pair in zip(before, model.parameters(), strict=True))
+
+
+def test_validation_leaves_out_what_only_fills_a_batch_up() -> None:
+    model = Classifier(["a", "b"], backbone_options={"widths": (4, 4, 4, 4, 4)}).eval()
+    images = torch.randn(4, 3, 16, 16)
+    logits = model(images)
+    labels = logits.argmax(1)
+    labels[0] = 1 - labels[0]
+    counts = torch.tensor([True, True, True, False])
+    model.validation_step({"image": images, "label": labels, "counts": counts}, 0)
+    model.validation_step({"image": images, "label": labels, "counts": ~counts}, 1)
+    model.validation_step({"image": images, "label": labels, "counts": counts}, 2)
+    losses = F.cross_entropy(logits, labels, reduction="none")
+    assert (model.val_correct.compute(), model.val_count.compute()) == (5, 7)
+    assert model.val_loss.compute().item() == pytest.approx((2 * losses[:3].sum() + losses[3]).item(), rel=1e-5)

@@ -86,6 +86,20 @@ def test_the_command_line_changes_a_setting_of_every_row(configs, tmp_path: Path
     assert (tmp_path / "runs/plain-seed3/network.safetensors").is_file()
 
 
+def test_the_paper_is_read_beside_each_row_and_an_epoch_that_is_cut_short_counts_in_part(
+    configs, tmp_path: Path
+) -> None:
+    other = tmp_path / "plus" / "attended.yaml"
+    other.parent.mkdir()
+    other.write_text(configs[1].read_text())
+    (other.parent / "paper.csv").write_text("row,error,deviation,parameters\nplain,9.9,,1K\nattended,8.8,,2K\n")
+    cut = ["trainer.max_steps=4"]  # of 3 a epoch; max_time stops in the same way
+    rows = table([configs[0], other], [0], tmp_path / "out", changes=cut)
+    assert rows["paper_error"].tolist() == [2.048, 8.8]
+    assert rows["epochs"].tolist() == pytest.approx([4 / 3, 4 / 3])
+    assert "| 2K | 1.3 | 1 |" in (tmp_path / "out" / "table.md").read_text()
+
+
 @pytest.mark.slow
 def test_runs_side_by_side_end_in_the_numbers_of_runs_in_turn(configs, whole: Path, tmp_path: Path) -> None:
     rows = table(configs, [0, 1], tmp_path, jobs=2)

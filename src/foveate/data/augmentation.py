@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from foveate.data.item import ImageSet, Item
-from foveate.data.transforms import LUMINANCE, InMemory, Preprocess
+from foveate.data.transforms import LUMINANCE, InMemory, Preprocess, constant
 from foveate.geometry import pixel_centers
 
 ORDERS = tuple(permutations(range(3)))  # in which brightness, contrast and saturation may come
@@ -105,7 +105,7 @@ class PerspectiveAndColors(Augmentation):
     def corners(self, numbers: Tensor, size: int) -> Tensor:
         """How far corners move inwards, (B, 4, 2) in whole pixels, right and down; clockwise from the upper left."""
         bound = int(self.distortion * (size // 2)) + 1
-        inwards = torch.tensor([[1, 1], [-1, 1], [-1, -1], [1, -1]], device=numbers.device)
+        inwards = constant([[1, 1], [-1, 1], [-1, -1], [1, -1]], numbers.device)
         return (numbers.reshape(-1, 4, 2) * bound).floor() * inwards
 
 
@@ -118,7 +118,7 @@ def see_from(images: Tensor, moved: Tensor) -> Tensor:
     """
     height, width = images.shape[-2:]
     right, down = max(width - 1, 1), max(height - 1, 1)  # the corners are those that torchvision takes
-    corners = torch.tensor([[0, 0], [right, 0], [right, down], [0, down]], dtype=torch.float64, device=images.device)
+    corners = constant([[0, 0], [right, 0], [right, down], [0, down]], images.device, torch.float64)
     back = _from_quadrangle(corners + moved).to(images.dtype)
     x, y = width * pixel_centers(width, images), height * pixel_centers(height, images)
     grid = torch.stack([*torch.meshgrid(x, y, indexing="xy"), x.new_ones(height, width)], dim=-1)
@@ -155,7 +155,7 @@ def color_jitter(images: Tensor, factors: Tensor, order: Tensor) -> Tensor:
     >>> color_jitter(torch.full((1, 3, 1, 1), 0.5), torch.tensor([[1.2, 1.0, 1.0]]), torch.tensor([0])).mean()
     tensor(0.6000)
     """
-    turns = torch.tensor(ORDERS, device=images.device)[order]  # (B, 3)
+    turns = constant(ORDERS, images.device)[order]  # (B, 3)
     for turn in turns.unbind(1):
         factor = factors.gather(1, turn[:, None])[:, :, None, None]
         contrast, saturation = ((turn == which).to(images)[:, None, None, None] for which in (1, 2))

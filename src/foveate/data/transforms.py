@@ -112,7 +112,12 @@ class Preprocess:
         return cls(int(settings["size"]), mean, std)
 
     def _column(self, values: tuple[float, ...], like: Tensor) -> Tensor:
-        return torch.tensor(values, dtype=like.dtype, device=like.device)[:, None, None]
+        return constant(values, like.device, like.dtype)[:, None, None]
+
+
+def constant(values: Any, device: torch.device, dtype: torch.dtype | None = None) -> Tensor:
+    """A tensor of a few numbers that are known beforehand, on a device that is not waited for."""
+    return torch.tensor(values, dtype=dtype).to(device, non_blocking=True)
 
 
 class Prepared(ImageSet):

@@ -11,8 +11,7 @@ import torch.nn.functional as F
 from lightning.pytorch import LightningModule
 from lightning.pytorch.utilities.types import OptimizerLRScheduler
 from torch import Tensor, nn
-from torchmetrics import MeanMetric
-from torchmetrics.classification import MulticlassAccuracy
+from torchmetrics import SumMetric
 
 from foveate import models
 from foveate.gaze import Gazes, looks, watch
@@ -81,8 +80,7 @@ class Classifier(LightningModule):
         self.optimizer, self.weight_decay, self.momentum = optimizer, weight_decay, momentum
         self.schedule, self.milestones, self.factor, self.patience = schedule, milestones, factor, patience
         self.attention_lr = lr if attention_lr is None else attention_lr
-        self.val_accuracy = MulticlassAccuracy(num_classes=len(class_names), average="micro")
-        self.val_loss = MeanMetric()
+        self.val_correct, self.val_loss, self.val_count = (SumMetric("disable") for _ in range(3))  # NaN: no waiting
         self.watches = True  # until the first step shows that nothing is learned from gazes: to show them costs time
         self.steps: list[Tensor] = []  # what each step of this epoch has to say
 
@@ -118,17 +116,17 @@ class Classifier(LightningModule):
 
     def validation_step(self, batch: Mapping[str, Any], index: int) -> None:
         """Gather the metrics of a batch; what only fills a process's last batch up does not count."""
-        counted = batch["counts"]
-        logits, labels = self(batch["image"])[counted], batch["label"][counted]
-        if len(labels):
-            self.val_accuracy.update(logits, labels)
-            self.val_loss.update(F.cross_entropy(logits, labels, reduction="none"))
+        logits, labels, counted = self(batch["image"]), batch["label"], batch["counts"].float()
+        self.val_correct.update(counted * (logits.argmax(1) == labels))
+        self.val_loss.update(counted * F.cross_entropy(logits, labels, reduction="none"))
+        self.val_count.update(counted)
 
     def on_validation_epoch_end(self) -> None:
         """Log the metrics over the whole validation split."""
-        self.log_dict({"val_accuracy": self.val_accuracy.compute(), "val_loss": self.val_loss.compute()})
-        self.val_accuracy.reset()
-        self.val_loss.reset()
+        sums = {"val_accuracy": self.val_correct, "val_loss": self.val_loss}
+        self.log_dict({name: total.compute() / self.val_count.compute() for name, total in sums.items()})
+        for total in (*sums.values(), self.val_count):
+            total.reset()
 
     def configure_optimizers(self) -> OptimizerLRScheduler:
         """The optimizer over what learns, and the schedule."""

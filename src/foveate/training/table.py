@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from datetime import date
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import torch
-from lightning.pytorch import Callback
+from lightning.pytorch import Callback, Trainer
 from torch import nn
 
 from foveate import models
@@ -89,9 +90,14 @@ def _train(row: RowRun, callbacks: Sequence[Callback] = ()) -> None:
             "error": count(trained.model.network.to(device)),
             "error_best": count(best.to(device)),
             "parameters": models.parameter_count(best),
-            "epochs": trained.trainer.current_epoch,
+            "epochs": _epochs(trained.trainer),
         }
     )
+
+
+def _epochs(trainer: Trainer) -> float:
+    """How often the training images were seen: not a whole number where `max_time` cut the last epoch short."""
+    return float((trainer.fit_loop.epoch_loop.total_batch_idx + 1) / max(1, trainer.num_training_batches))
 
 
 @torch.no_grad()
@@ -111,9 +117,16 @@ def tabulate(runs: Sequence[RowRun]) -> pd.DataFrame:
     """A line for each row: mean and deviation over its seeds, parameters, and what the paper prints."""
     rows = over_seeds([{"row": run.config.stem, **(run.result or {})} for run in runs], "row").set_index("row")
     rows.insert(0, "seeds", pd.Series([run.config.stem for run in runs]).value_counts())
-    papers = {run.config.parent / PAPER for run in runs}
-    printed = [pd.read_csv(path).set_index("row").add_prefix("paper_") for path in papers if path.is_file()]
-    return rows.join(pd.concat(printed) if printed else pd.DataFrame(index=rows.index)).reset_index()
+    printed = [_printed(config) for config in dict.fromkeys(run.config for run in runs)]
+    return rows.join(pd.DataFrame(printed).set_index("row")).reset_index()
+
+
+def _printed(config: Path) -> dict[str, Any]:
+    """What the paper prints for a row, where the `paper.csv` beside its file says so."""
+    path = config.parent / PAPER
+    rows = pd.read_csv(path).set_index("row") if path.is_file() else pd.DataFrame()
+    values = rows.loc[config.stem].items() if config.stem in rows.index else ()
+    return {"row": config.stem, **{f"paper_{name}": value for name, value in values}}
 
 
 def page(rows: pd.DataFrame, command: str) -> str:
@@ -130,7 +143,7 @@ def page(rows: pd.DataFrame, command: str) -> str:
             spread(row.get("paper_error"), row.get("paper_deviation"), 3),
             f"{int(row['parameters']):,}",
             "–" if pd.isna(row.get("paper_parameters")) else str(row["paper_parameters"]),
-            str(int(row["epochs"])),
+            f"{row['epochs']:.1f}".removesuffix(".0"),
             str(row["seeds"]),
         ]
         lines.append(f"| {' | '.join(cells)} |")
