@@ -134,3 +134,20 @@ def test_validation_leaves_out_what_only_fills_a_batch_up() -> None:
     losses = F.cross_entropy(logits, labels, reduction="none")
     assert (model.val_correct.compute(), model.val_count.compute()) == (5, 7)
     assert model.val_loss.compute().item() == pytest.approx((2 * losses[:3].sum() + losses[3]).item(), rel=1e-5)
+
+
+class Penalties(Callback):
+    def __init__(self) -> None:
+        self.seen: list[float] = []
+
+    def on_train_batch_end(self, trainer: Trainer, pl_module: Any, *_: Any) -> None:
+        self.seen.append(float(pl_module.steps[-1][2]))
+
+
+@pytest.mark.parametrize("warmup", [0, 1.5])
+def test_penalties_grow_to_their_full_weight(tmp_path: Path, warmup: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("foveate.training.module.penalties", lambda gazes: torch.tensor(2.0))
+    penalties = Penalties()
+    train(tmp_path, penalties, epochs=2, attention="dvib", warmup=warmup)
+    growing = [2.0 * min(1.0, step / 6) for step in range(8)]  # an epoch has 4 steps
+    assert penalties.seen == pytest.approx(growing if warmup else [2.0] * 8)

@@ -5,8 +5,8 @@ import pandas as pd
 import pytest
 import torch
 
-from foveate import models
-from foveate.data import Preprocess, Scenes
+from foveate import BottleneckHead, models
+from foveate.data import Part, Preprocess, Scenes
 from foveate.training.runs import RunsError
 from foveate.training.table import error, table
 
@@ -104,3 +104,28 @@ def test_the_paper_is_read_beside_each_row_and_an_epoch_that_is_cut_short_counts
 def test_runs_side_by_side_end_in_the_numbers_of_runs_in_turn(configs, whole: Path, tmp_path: Path) -> None:
     rows = table(configs, [0, 1], tmp_path, jobs=2)
     assert rows["error"].tolist() == pytest.approx(pd.read_csv(whole / "table.csv")["error"].tolist())
+
+
+def test_errors_of_networks_that_draw_are_counted_over_draws() -> None:
+    class Timid(torch.nn.Module):
+        """By the mean of its code it is always right by a hair; by its draws, which are all noise, hardly ever."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.head = BottleneckHead(192, latent=3, classes=3)
+            for parameter in self.head.parameters():
+                parameter.requires_grad_(False).zero_()
+            self.head.encode.numbers.bias[3:] = 20.0  # deviations
+            self.head.decode[0].weight.copy_(torch.eye(3))
+            self.head.decode[2].weight[1, 0] = self.head.decode[2].weight[2, 1] = 1.0
+            self.head.decode[2].bias[0] = 1e-3
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.head(x.flatten(1))
+
+    scenes = Scenes(30, size=8, seed=1)
+    kept = [index for index, label in enumerate(scenes.labels) if label == 0]
+    items, preprocess = Part(scenes, kept), Preprocess(8)
+    assert int(Timid().eval()(torch.zeros(1, 3, 8, 8)).argmax()) == 0
+    assert error(Timid(), items, preprocess) == 100.0
+    assert error(Timid(), items, preprocess) == error(Timid(), items, preprocess)

@@ -49,7 +49,7 @@ TORCHVISION = {
 }
 PARTS: tuple[OwnPart, ...] = ("train", "val", "test")
 IN_THREE_PARTS = ("rot-mnist", "cifar10-40k", "pcam")  # which have a validation part of their own
-NAMES = ("scenes", "oxford-iiit-pet", *TORCHVISION, *IN_THREE_PARTS)
+NAMES = ("scenes", "oxford-iiit-pet", "cub-200-2011", *TORCHVISION, *IN_THREE_PARTS)
 
 
 def data_root(root: str | Path | None = None) -> Path:
@@ -78,7 +78,7 @@ def open_dataset(
         root: where data sets are, see `data_root`.
         download: get the data set if it is missing and has a name.
         masks: give items their `mask` where there is ground truth: for metrics, never for training.
-        options: of the data set itself: those of `Scenes` (count, size, seed, …), `border` of `Pets`.
+        options: of the data set itself: those of `Scenes` (count, size, seed, …), `border` of `Pets`, `crop` of `CUB`.
 
     >>> len(open_dataset("scenes", "test", count=50))
     50
@@ -93,6 +93,8 @@ def open_dataset(
         return _scenes(split, options)
     if name == "oxford-iiit-pet":
         return _pets(split, data_root(root), download, masks, options)
+    if name == "cub-200-2011":
+        return _cub(split, data_root(root), **options)
     if options:
         raise DataError(f"{name} has no option {', '.join(map(repr, options))}")
     if name in TORCHVISION:
@@ -145,6 +147,19 @@ def _pets(split: Split, root: Path, download: bool, masks: bool, options: dict[s
     if split == "all" or len(there) == 2:
         return Pets(root, own, masks, **options)
     return _share(Pets(root, there, masks, **options), split)
+
+
+def _cub(split: Split, root: Path, crop: bool = True) -> ImageSet:
+    from foveate.data import cub
+
+    if not cub.there(root):
+        raise MissingData(
+            f"cub-200-2011 is not in {root}. Unpack its CUB_200_2011.tgz there, so that {root / cub.FOLDER}/images.txt "
+            "exists, or name another place with `root=` or FOVEATE_DATA"
+        )
+    if split == "all":
+        return Joined([cub.CUB(root, train, crop) for train in (True, False)])
+    return cub.CUB(root, split == "train", crop)
 
 
 class Wrapped(ImageSet):

@@ -42,6 +42,8 @@ class Classifier(LightningModule):
             `patience` epochs.
         milestones, factor, patience: of the schedule.
         equivariance: λ; nothing means the attention's own default.
+        warmup: epochs over which the gazes' penalties grow to their full weight. At full weight from the start, a code
+            of an information bottleneck says nothing before there is anything to say, and is slow to find out.
         seed: what is random in training follows it and the epoch.
     """
 
@@ -66,6 +68,7 @@ class Classifier(LightningModule):
         factor: float = 0.1,
         patience: int = 20,
         equivariance: float | None = None,
+        warmup: float = 0,
         seed: int = 0,
     ) -> None:
         super().__init__()
@@ -76,7 +79,7 @@ class Classifier(LightningModule):
         self.network = _channels_last(models.build(self.recipe, weights))
         self.frozen = models.freeze(self.network, freeze)
         self.equivariance = models.entry(attention).equivariance if equivariance is None else equivariance
-        self.lr, self.seed = lr, seed
+        self.lr, self.warmup, self.seed = lr, warmup, seed
         self.optimizer, self.weight_decay, self.momentum = optimizer, weight_decay, momentum
         self.schedule, self.milestones, self.factor, self.patience = schedule, milestones, factor, patience
         self.attention_lr = lr if attention_lr is None else attention_lr
@@ -102,7 +105,7 @@ class Classifier(LightningModule):
         with watch(self.network) if self.watches else nullcontext(Gazes()) as gazes:
             logits = self(images)
         self.watches = bool(self.equivariance) or gazes.priced
-        asked = images.new_zeros(()) + penalties(gazes) + branches(gazes, labels)
+        asked = images.new_zeros(()) + self._risen() * penalties(gazes) + branches(gazes, labels)
         terms = {"cross_entropy": F.cross_entropy(logits, labels), "penalty": asked}
         if self.equivariance:
             terms["equivariance"] = self.equivariance * equivariance_distance(self.network, images, gazes)
@@ -113,6 +116,11 @@ class Classifier(LightningModule):
             means = dict(zip(values, torch.stack(self.steps).mean(0), strict=True))
             self.log_dict(means, on_step=False, on_epoch=True, batch_size=len(labels), sync_dist=True)
         return loss
+
+    def _risen(self) -> float:
+        """The weight of penalties at this step."""
+        steps = self.warmup * self.trainer.num_training_batches
+        return min(1.0, self.trainer.global_step / steps) if steps else 1.0
 
     def validation_step(self, batch: Mapping[str, Any], index: int) -> None:
         """Gather the metrics of a batch; what only fills a process's last batch up does not count."""
