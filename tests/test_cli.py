@@ -137,6 +137,39 @@ def test_look_draws_each_kind_of_figure(checkpoint: Path, images: Path, tmp_path
     assert Image.open(tmp_path / "c/scene 0-moves-animated.png").n_frames == 4
 
 
+def test_look_turns_says_in_which_regime_a_network_is(
+    checkpoint: Path, images: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = {"group": "mirror", "attention": "input", "exact": False}
+    recipe = models.Recipe("allcnn", Scenes.classes, backbone_options=options)
+    models.save(models.build(recipe), recipe, Preprocess(16), tmp_path / "strided.safetensors")
+    look = ["look", str(images / "scene 0.png"), "--checkpoint", str(tmp_path / "strided.safetensors")]
+    assert run([*look, "--out", str(tmp_path / "a"), "--turns", "--where", "stages.3.0"]) == 0
+    assert sorted(path.name for path in (tmp_path / "a").iterdir()) == [
+        "scene 0-turns-animated.png",
+        "scene 0-turns.png",
+    ]
+    assert Image.open(tmp_path / "a/scene 0-turns-animated.png").n_frames == 2
+    errors = {}
+    for line in capsys.readouterr().out.splitlines()[3:]:
+        network, name, percent, _ = line.rsplit(maxsplit=3)
+        errors[network, name] = float(percent)
+    rough, exact = "allcnn mirror input, 16 × 16: approximate", "allcnn mirror input, 17 × 17: exact"
+    for name in ("stages.3.0", "stages.8.0", "logits"):
+        assert errors[rough, name] > 0.5 > 0.05 > errors[exact, name]
+
+    plain = ["look", str(images / "scene 0.png"), "--checkpoint", str(checkpoint), "--out", str(tmp_path / "b")]
+    assert run([*plain, "--turns", "mirror"]) == 0
+    printed = capsys.readouterr().out.splitlines()
+    assert "under mirror" in printed[2]
+    assert [line.split()[:2] for line in printed[3:]] == [["rectangular", "stages.3"], ["rectangular", "logits"]]
+    assert Image.open(tmp_path / "b/scene 0-turns-animated.png").n_frames == 2
+    assert run([*plain, "--turns", "p5"]) == 1
+    assert "no group is named 'p5'; there are: trivial, p4" in capsys.readouterr().err
+    assert run([*plain, "--turns", "--where", "stages.9"]) == 1
+    assert "no gaze is at stages.9; there are: stages.3" in capsys.readouterr().err
+
+
 def test_evaluate_measures_a_saved_network(checkpoint: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from foveate.training.evaluate import evaluate_checkpoint
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 T = TypeVar("T")
+OWN = "own"  # the symmetries that a network has
 
 
 def main(argv: Sequence[str] | None = None) -> NoReturn:
@@ -240,16 +241,39 @@ def _add_look(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--moves", type=int, metavar="N", help="turn, shift and scale each image in N steps, as animation too"
     )
+    parser.add_argument(
+        "--turns",
+        nargs="?",
+        const=OWN,
+        metavar="GROUP",
+        help="turn each image by the network's symmetries, or p4, p4m, …; as animation too, with equivariance errors",
+    )
+    parser.add_argument("--where", type=_list(str), default=(), metavar="LAYER,…", help="gazes that --turns draws")
     parser.set_defaults(command=_look)
 
 
 def _look(arguments: argparse.Namespace) -> int:
+    if arguments.turns is not None:
+        return _look_turns(arguments)
     from foveate.figures.look import look
 
     for path in look(
         arguments.images, arguments.checkpoint, arguments.out, arguments.how, arguments.sort, arguments.moves
     ):
         print(path)
+    return 0
+
+
+def _look_turns(arguments: argparse.Namespace) -> int:
+    from foveate.data.folders import flat_folder
+    from foveate.figures.turns import Turns
+
+    group = None if arguments.turns == OWN else arguments.turns
+    turns = Turns(arguments.checkpoint, group, arguments.where)
+    for path in turns.draw(flat_folder(arguments.images), arguments.out):
+        print(path)
+    print(f"largest errors of equivariance under {turns.group.name}, in parts of what gazes and logits span:")
+    print("\n".join(turns.lines()))
     return 0
 
 

@@ -11,15 +11,22 @@ from foveate.figures.files import save
 from foveate.figures.grids import animate, grid, measure, sequence, sorted_strip
 from foveate.figures.overlay import contour, draw, outline, rims
 from foveate.figures.report import Column, Gallery, Illustration, Report, write_report
+from foveate.figures.roses import petals, roses
+from foveate.figures.rounds import Round, Strip, animate_rounds
 from foveate.figures.style import colors
+from foveate.figures.turning import Panel, turning
 
 __all__ = [
     "Column",
     "Gallery",
     "Illustration",
+    "Panel",
     "Report",
+    "Round",
+    "Strip",
     "View",
     "animate",
+    "animate_rounds",
     "colors",
     "consistency_grid",
     "contour",
@@ -29,11 +36,14 @@ __all__ = [
     "measure",
     "metric_dots",
     "outline",
+    "petals",
     "rims",
+    "roses",
     "save",
     "score_curves",
     "sequence",
     "sorted_strip",
     "split_accuracies",
+    "turning",
     "write_report",
 ]

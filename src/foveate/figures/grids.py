@@ -186,9 +186,6 @@ def animate(
     >>> Image.open(path).n_frames
     3
     """
-    path = Path(path)
-    if path.suffix.lower() not in (".png", ".gif"):
-        raise ValueError(f"an animated image is written as .png or .gif, not {path.name!r}")
     pictures = image_list(images)
     check_counts(len(pictures), gazes)
     frames = []
@@ -197,12 +194,20 @@ def animate(
         frames.append(frame(grid([picture], one, how, images_along="rows", first=first)))
     if there_and_back:
         frames += frames[-2:0:-1]
+    return write_frames(path, frames, [1 / frames_per_second] * len(frames))
+
+
+def write_frames(path: str | os.PathLike[str], frames: Sequence[Image.Image], seconds: Sequence[float]) -> Path:
+    """Pictures as an animated image, .png or .gif, that loops; each is shown for its own time."""
+    path = Path(path)
+    if path.suffix.lower() not in (".png", ".gif"):
+        raise ValueError(f"an animated image is written as .png or .gif, not {path.name!r}")
     canvas = tuple(max(frame.size[i] for frame in frames) for i in (0, 1))
     frames = [frame if frame.size == canvas else _centered(frame, canvas) for frame in frames]
     buffer = io.BytesIO()
     form = "PNG" if path.suffix.lower() == ".png" else "GIF"
-    duration = round(1000 / frames_per_second)
-    frames[0].save(buffer, form, save_all=True, append_images=frames[1:], duration=duration, loop=0)
+    durations = [round(1000 * second) for second in seconds]
+    frames[0].save(buffer, form, save_all=True, append_images=frames[1:], duration=durations, loop=0)
     return write(path, buffer.getvalue())
 
 
