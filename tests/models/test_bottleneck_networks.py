@@ -1,5 +1,7 @@
 """The networks of the information bottleneck paper: sizes as printed, gazes for all, formulas for each attention."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -88,6 +90,48 @@ def test_the_form_for_cub_has_the_printed_size(anchors: int) -> None:
     kinds = [type(layer) for layer in model.encoder] + [type(layer) for layer in model.head.encode.children()]
     assert kinds == [nn.AdaptiveAvgPool2d, nn.Flatten, nn.Linear]  # the encoder only contains a linear layer
     assert sum(isinstance(m, nn.Conv2d) for m in model.features.modules()) == 13  # all of VGG-16
+
+
+@pytest.mark.parametrize("anchors", [0, 50])
+def test_the_wide_form_for_cub_has_the_printed_size_with_a_group_that_nothing_uses(anchors: int) -> None:
+    pytest.importorskip("timm")
+    model, _ = on_meta(lambda classes: models.wrn_aib(classes, anchors, size=224, latent=256), 200, 224)
+    # Table 3 prints 130.73: the published code also makes a third group for the look, and never uses it
+    unused = learned(model.features[6])
+    assert f"{(learned(model) + unused) / 1e6:.2f}" == "130.73"
+    assert f"{learned(model) / 1e6:.2f}" == "109.99"
+
+
+def test_forms_for_cub_start_from_published_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    timm = pytest.importorskip("timm")
+    asked = []
+
+    def create_model(name: str, pretrained: bool = False, **options):  # random ones in the place of published ones
+        asked.append((name, pretrained))
+        if name == "vgg16":
+            torch.manual_seed(5)
+            return SimpleNamespace(features=nn.Sequential(*models.vgg_aib(2, size=64).features, nn.MaxPool2d(2)))
+        return real(name, **options)
+
+    real = timm.create_model
+    with torch.device("meta"):
+        published = real("vgg16", num_classes=0).features.state_dict()
+        ours = models.vgg_aib(2, size=64).features.state_dict()
+    assert {k: v.shape for k, v in ours.items()} == {k: v.shape for k, v in published.items()}
+    monkeypatch.setattr(timm, "create_model", create_model)
+    model = models.build(models.Recipe("vgg_aib_qt", ["a", "b"], backbone_options={"size": 64}), "pretrained")
+    assert asked == [("vgg16", True)]
+    expected = create_model("vgg16", pretrained=True).features.state_dict()
+    assert all(torch.equal(value, expected[name]) for name, value in model.features.state_dict().items())
+    asked.clear()
+    with torch.device("meta"):
+        models.wrn_aib(2, size=64, pretrained=True)
+    assert asked == [("wide_resnet50_2", True), ("wide_resnet50_2", False)]
+    for build, options in ((models.vgg_aib, {}), (models.wrn_aib, {}), (models.vgg_aib, {"size": 64, "width": 0.5})):
+        with pytest.raises(ValueError, match="published weights"):
+            build(2, pretrained=True, **options)
+    with pytest.raises(ValueError, match="width 1"):
+        models.wrn_aib(2, size=64, width=0.5)
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from foveate.attention import BottleneckAttention, BottleneckHead, PositionwiseAttention
 from foveate.attention.activation import ActivationHead
 from foveate.attention.compatibility import CompatibilityAttention
+from foveate.extras import require
 
 WIDTHS = (64, 128, 256, 512, 512, 512)
 DEPTHS = (2, 2, 3, 3, 3, 2)
@@ -86,6 +87,7 @@ def vgg_aib(
     beta: float = 0.01,
     size: int = 32,
     samples: int = 1,
+    pretrained: bool = False,
 ) -> nn.Sequential:
     """VGG-aib, and with anchors VGG-aib-qt: attention and classification through an information bottleneck.
 
@@ -99,17 +101,20 @@ def vgg_aib(
             other blocks encode. From 64 on it is the form for CUB: attention behind all of VGG-16's convolutions, and
             an encoder that only averages to 3×3.
         samples: see `BottleneckAttention`.
+        pretrained: start from VGG-16's weights of ImageNet, in the form for large images (timm's, downloaded).
 
     >>> vgg_aib(10, anchors=20, width=0.125)(torch.rand(2, 3, 32, 32)).shape
     torch.Size([2, 10])
     """
+    if pretrained and (size < LARGE or width != 1):
+        raise ValueError(f"there are published weights for images from {LARGE} pixels on and width 1 alone")
     if size >= LARGE:
         channels = _widths(width)[-1]
         # three more convolutions look: without them the printed 24.28 M would be 17.20 M
         attention = BottleneckAttention(channels, anchors, samples, hidden=[channels] * 3)
         encoder = nn.Sequential(nn.AdaptiveAvgPool2d(3), nn.Flatten())
         head = BottleneckHead(9 * channels, latent, classes, beta)
-        return _named(features=_vgg16(width), attention=attention, encoder=encoder, head=head)
+        return _named(features=_vgg16(width, pretrained), attention=attention, encoder=encoder, head=head)
     attention = BottleneckAttention(_widths(width)[2], anchors, samples)
     head = BottleneckHead(_widths(width)[-1], latent, classes, beta)
     return _named(features=_features(width), attention=attention, encoder=_encoder(width), head=head)
@@ -196,11 +201,14 @@ def _last(before: int, after: int, activate: bool = True) -> list[nn.Module]:
     return [_block(before, after, DEPTHS[-1], pool=True), *dense]
 
 
-def _vgg16(width: float) -> nn.Sequential:
+def _vgg16(width: float, pretrained: bool = False) -> nn.Sequential:
     """VGG-16's convolutions, pooled after each block but the last; no batch norm, so that published weights fit."""
     layers: list[nn.Module] = []
     for (before, after), depth in zip(pairwise([3, *_widths(width)[:5]]), DEPTHS, strict=False):
         for channels in [before, *[after] * (depth - 1)]:
             layers += [nn.Conv2d(channels, after, 3, padding=1), nn.ReLU()]
         layers.append(nn.MaxPool2d(2))
-    return nn.Sequential(*layers[:-1])
+    model = nn.Sequential(*layers[:-1])
+    if pretrained:
+        model.load_state_dict(require("timm").create_model("vgg16", pretrained=True).features.state_dict())
+    return model

@@ -11,8 +11,10 @@ from torch import Tensor, nn
 
 from foveate.attention import BottleneckAttention, BottleneckHead
 from foveate.attention.branch import BranchAttention, Evidence, MapOfEvidence
+from foveate.extras import require
 
 STEM, WIDTHS = 16, (160, 320, 640)  # WRN-28-10
+LARGE = 64  # images from this size on take WRN-50-2
 
 
 def wrn(classes: int, width: float = 1.0, depth: int = 28) -> nn.Sequential:
@@ -49,7 +51,9 @@ def wrn_aib(
     depth: int = 28,
     latent: int = 512,
     beta: float = 0.01,
+    size: int = 32,
     samples: int = 1,
+    pretrained: bool = False,
 ) -> nn.Sequential:
     """WRN-aib, and with anchors WRN-aib-qt: attention and classification through an information bottleneck.
 
@@ -62,11 +66,22 @@ def wrn_aib(
         depth: 6n + 4.
         latent: K, how many numbers the code has.
         beta: β, the price of a nat.
+        size: of the images. From 64 on it is the form for CUB: timm's WRN-50-2, a fourth group at the resolution of the
+            third that looks, and the fourth group to encode.
         samples: see `BottleneckAttention`.
+        pretrained: start the form for large images from the weights of ImageNet (timm's, downloaded).
 
     >>> wrn_aib(10, anchors=50, width=0.1, depth=10)(torch.rand(2, 3, 32, 32)).shape
     torch.Size([2, 10])
     """
+    if size >= LARGE:
+        if width != 1:
+            raise ValueError(
+                f"for images from {LARGE} pixels on the network is as published, with width 1, not {width}"
+            )
+        return _wrn_50_2(classes, anchors, latent, beta, samples, pretrained)
+    if pretrained:
+        raise ValueError(f"there are published weights for images from {LARGE} pixels on alone")
     _, before, after = _widths(width)
     scores = nn.Sequential(Evidence(after, classes, _group(before, after, depth, stride=1)), MapOfEvidence(classes))
     return _named(
@@ -74,6 +89,23 @@ def wrn_aib(
         attention=BottleneckAttention(before, anchors, samples, scores=scores),
         encoder=nn.Sequential(nn.MaxPool2d(2), *_encoder(width, depth)),
         head=BottleneckHead(after, latent, classes, beta, hidden=False),
+    )
+
+
+def _wrn_50_2(classes: int, anchors: int, latent: int, beta: float, samples: int, pretrained: bool) -> nn.Sequential:
+    timm = require("timm")
+    host = timm.create_model("wide_resnet50_2", num_classes=0, pretrained=pretrained)
+    group = timm.create_model("wide_resnet50_2", num_classes=0).layer4
+    for layer in group.modules():
+        if isinstance(layer, nn.Conv2d):
+            layer.stride = (1, 1)
+    stem = host.conv1, host.bn1, host.act1, host.maxpool
+    scores = nn.Sequential(group, nn.Conv2d(2048, 1, 3, padding=1))
+    return _named(
+        features=nn.Sequential(*stem, host.layer1, host.layer2, host.layer3),
+        attention=BottleneckAttention(1024, anchors, samples, scores=scores),
+        encoder=nn.Sequential(host.layer4, nn.AdaptiveAvgPool2d(1), nn.Flatten()),
+        head=BottleneckHead(2048, latent, classes, beta),
     )
 
 
