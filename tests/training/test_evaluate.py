@@ -5,10 +5,11 @@ import torch
 from small import small_cnn
 
 import foveate as fv
+from foveate.data import Scenes, open_dataset, pack
 from foveate.data.transforms import Preprocess
 from foveate.metrics import functional
 from foveate.metrics.modifications import paper_modifications
-from foveate.training.evaluate import EVERY, evaluate
+from foveate.training.evaluate import EVERY, error, evaluate, evaluate_checkpoint
 
 PREPARE = Preprocess(32, (0.4, 0.5, 0.6), (0.2, 0.3, 0.1))
 
@@ -58,3 +59,21 @@ def test_an_evaluation_depends_on_its_seed_alone_and_leaves_the_network_as_it_wa
     assert evaluate(model, batches(), 5, preprocess=PREPARE) == first
     assert evaluate(model, batches(), 5, seed=1, preprocess=PREPARE) != first
     assert model.training
+
+
+def test_a_saved_network_that_draws_is_measured_by_its_draws_too(tmp_path):
+    from foveate import models
+
+    data, accuracies = tmp_path / "scenes.safetensors", {}
+    pack(Scenes(8, 16), Scenes(40, 16, seed=1), data)
+    for attention in ("bottleneck-quantised", "positionwise"):
+        recipe = models.Recipe("tiny", Scenes.classes, attention, backbone_options={"widths": (4, 4, 4, 4, 4)})
+        torch.manual_seed(2)
+        model = models.build(recipe)
+        models.save(model, recipe, Preprocess(16), tmp_path / "net.safetensors")
+        accuracies[attention] = evaluate_checkpoint(tmp_path / "net.safetensors", str(data))
+    expected = 1 - error(model, open_dataset(data, "test"), Preprocess(16)) / 100
+    assert accuracies["positionwise"]["accuracy"] == pytest.approx(expected)
+    assert "accuracy_of_draws" not in accuracies["positionwise"]
+    drawn = accuracies["bottleneck-quantised"]
+    assert drawn["accuracy_of_draws"] != drawn["accuracy"]

@@ -10,21 +10,18 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import torch
 from lightning.pytorch import Callback, Trainer
-from torch import nn
 
 from foveate import models
-from foveate.attention import predict
-from foveate.data import ImageSet, InMemory, Prepared, Preprocess
+from foveate.data import InMemory
 from foveate.files import writing
+from foveate.training.evaluate import error
 from foveate.training.keep import BEST
 from foveate.training.runs import TABLE, Run, RunsError, claim, finish_all, over_seeds, spread
 from foveate.training.train import run
 
 PAGE = "table.md"
 PAPER = "paper.csv"  # beside the YAML files: row, error, deviation, parameters, as printed
-BATCH = 500  # images at a time when errors are counted
 
 
 @dataclass(frozen=True)
@@ -99,21 +96,6 @@ def _train(row: RowRun, callbacks: Sequence[Callback] = ()) -> None:
 def _epochs(trainer: Trainer) -> float:
     """How often the training images were seen: not a whole number where `max_time` cut the last epoch short."""
     return float((trainer.fit_loop.epoch_loop.total_batch_idx + 1) / max(1, trainer.num_training_batches))
-
-
-@torch.no_grad()
-def error(model: nn.Module, items: ImageSet, preprocess: Preprocess) -> float:
-    """The share of images that a network names wrongly, in percent; by 4 × 12 draws where it draws (bottleneck C)."""
-    device = next(model.parameters()).device
-    ready = Prepared(items, preprocess)
-    draws = torch.Generator(device).manual_seed(0)
-    model.eval()
-    wrong = 0
-    for start in range(0, len(ready), BATCH):
-        batch = ready.batch(range(start, min(start + BATCH, len(ready))))
-        logits = predict(model, batch.image.to(device), generator=draws).logits
-        wrong += int((logits.argmax(1).cpu() != batch.label).sum())
-    return 100 * wrong / max(1, len(ready))
 
 
 def tabulate(runs: Sequence[RowRun]) -> pd.DataFrame:
