@@ -105,6 +105,9 @@ def _add_compare(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--workers", type=int, default=0, help="processes that load images")
     parser.add_argument("--precision", choices=("32-true", "bf16-mixed", "16-mixed"), help="of the training")
     parser.add_argument("--count", type=int, help="how many scenes to train on")
+    parser.add_argument(
+        "--rotate", type=float, metavar="RADIANS", help="how far shapes are turned in scenes; 0: upright"
+    )
     parser.set_defaults(command=_compare)
 
 
@@ -318,7 +321,7 @@ def _evaluate(arguments: argparse.Namespace) -> int:
         return _trust(arguments, chosen)
     values = evaluate.evaluate_checkpoint(arguments.checkpoint, batch_size=arguments.batch_size, **chosen)
     for name, value in values.items():
-        print(f"{name:20} {value:.4f}")
+        print(f"{name:22} {value:.4f}")
     return 0
 
 

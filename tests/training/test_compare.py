@@ -104,6 +104,12 @@ def test_an_interrupted_comparison_ends_in_the_numbers_of_a_whole_one(whole, tmp
         assert all(torch.equal(weights[name], others[name]) for name in others)
 
 
+def test_shapes_in_scenes_stay_upright_where_asked() -> None:
+    upright, turned = (Settings(count=30, size=16, rotate=rotate).images(0).train_items for rotate in (0, None))
+    assert {float(upright.items[index].angle) for index in range(30)} == {0.0}
+    assert len({float(turned.items[index].angle) for index in range(30)}) == 30
+
+
 def test_a_folder_belongs_to_one_comparison(whole) -> None:
     with pytest.raises(RunsError, match="--resume"):
         compare(SMALL, whole[1])
@@ -119,6 +125,10 @@ def test_a_folder_belongs_to_one_comparison(whole) -> None:
         ({"seeds": []}, "one seed"),
         ({"epochs": 0}, "epochs must be positive"),
         ({"lr": -1.0}, "lr must be positive"),
+        (
+            {"attentions": ["none", "equivariant-p4"], "weights": "pretrained"},
+            "equivariant-p4 cannot start from weights",
+        ),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(changes, said) -> None:

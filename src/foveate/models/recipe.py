@@ -56,14 +56,15 @@ def build(recipe: Recipe, weights: str | Path | None = None) -> nn.Module:
     >>> build(Recipe("tiny", ["cat", "dog"], "rectangular"))(torch.rand(1, 3, 64, 64)).shape
     torch.Size([1, 2])
     """
-    kind = backbone(recipe.backbone)
+    kind, attention = backbone(recipe.backbone), entry(recipe.attention)
+    if weights is not None and attention.anew:
+        raise ValueError(f"{attention.name} makes the layers of {kind.name} anew, so it cannot start from weights")
     pretrained = {"pretrained": True} if weights == "pretrained" else {}
     model = kind.build(len(recipe.class_names), **recipe.backbone_options, **pretrained)
     if weights not in (None, "pretrained"):
         load_weights(model, kind, Path(weights))
     if recipe.hidden:
         _widen_head(model, kind, recipe.hidden)
-    attention = entry(recipe.attention)
     where = tuple(recipe.where) or (kind.pooling if attention.pools else kind.last_feature_map)(model)
     return attention.put(model, where, recipe.options)
 

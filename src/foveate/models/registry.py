@@ -15,6 +15,7 @@ from torch import nn
 
 from foveate.attach import attach
 from foveate.attention import CBAMAttention, PositionwiseAttention, RectangularAttention
+from foveate.groups import P4, P4M, Group, convert
 from foveate.models.ends import put_bottleneck, put_branch, put_head
 from foveate.pooling import ContinuousPool, DiscretePool, Pool
 
@@ -31,6 +32,7 @@ class Entry:
         put: takes a backbone, the layers to attend after and options, and returns the attended network.
         equivariance: the default weight λ of the equivariance term when it is trained.
         pools: whether it takes the place of the global pooling, rather than modulating the last feature map.
+        anew: whether it makes the backbone's layers anew, so that this cannot start from weights.
     """
 
     name: str
@@ -38,6 +40,7 @@ class Entry:
     put: Put
     equivariance: float = 0.0
     pools: bool = False
+    anew: bool = False
 
 
 _ENTRIES: dict[str, Entry] = {}
@@ -92,6 +95,12 @@ def _nothing(model: nn.Module, where: Sequence[str], options: Mapping[str, Any])
     return model
 
 
+def _convert(
+    group: Group, defaults: Mapping[str, Any], model: nn.Module, where: Sequence[str], options: Mapping[str, Any]
+) -> nn.Module:
+    return convert(model, group, **{**defaults, **options})
+
+
 register(Entry("none", "the backbone as it is", _nothing))
 register(Entry("positionwise", "a value for each position by itself", attaching(PositionwiseAttention)))
 register(Entry("cbam", "CBAM's spatial attention", attaching(CBAMAttention)))
@@ -119,6 +128,15 @@ register(
     )
 )
 register(Entry("attention-branch", "what a side classifier goes by", put_branch))
+for _group, _moved in ((P4, "turned"), (P4M, "turned or mirrored")):
+    _summary = f"no attention; a counterpart, as large, that sees a {_moved} image alike"
+    register(Entry(f"equivariant-{_group.name}", _summary, partial(_convert, _group, {}), anew=True))
+    _put = partial(_convert, _group, {"attention": "input"})
+    register(
+        Entry(
+            f"equivariant-{_group.name}-attentive", "that with α_F in every convolution, turning too", _put, anew=True
+        )
+    )
 
 
 @dataclass(frozen=True)

@@ -49,6 +49,7 @@ class Settings:
         ratio: share of the images to train on, where the data bring no split of their own.
         augment: ColorJitter and RandomPerspective.
         count: of scenes, where they are the data.
+        rotate: of scenes, the range of the shapes' angles in radians; 0 keeps them upright.
         workers: processes that load images.
         precision: of the training, in Lightning's words.
     """
@@ -71,6 +72,7 @@ class Settings:
     ratio: float | None = None
     augment: bool = False
     count: int | None = None
+    rotate: float | None = None
     workers: int = 0
     precision: Literal["32-true", "bf16-mixed", "16-mixed"] = "32-true"
 
@@ -87,14 +89,16 @@ class Settings:
             augment=self.augment,
             seed=seed,
             count=self.count,
+            rotate=self.rotate,
             backbone=self.backbone,
             cache=cache,
         )
 
     def __post_init__(self) -> None:
         models.backbone(self.backbone)
-        for name in self.attentions:
-            models.entry(name)
+        entries = [models.entry(name) for name in self.attentions]
+        if self.weights is not None and (anew := [entry.name for entry in entries if entry.anew]):
+            raise RunsError(f"{' and '.join(anew)} cannot start from weights; leave these or --weights out")
         if not self.attentions or not self.seeds:
             raise RunsError("a comparison needs at least one attention and one seed")
         for name in ("epochs", "size", "batch_size", "rate", "attention_lr"):

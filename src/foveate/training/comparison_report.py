@@ -26,6 +26,15 @@ COLUMNS = (  # what a reader compares; table.csv has the other metrics too
     Column(
         "accuracy", "accuracy", "%", "higher", 1, "share of the validation images named rightly, after the last epoch"
     ),
+    Column(
+        "accuracy_quarter_turns",
+        "quarter turns",
+        "%",
+        "higher",
+        1,
+        "accuracy when images are turned by 90, 180 or 270°",
+    ),
+    Column("accuracy_any_angle", "any angle", "%", "higher", 1, "accuracy when each is turned by an angle of its own"),
     Column("fitting_rate", "fitting rate", "%", "higher", 1, "overlap of where it looked with the object: IoU"),
     Column("pointing_accuracy", "pointing", "%", "higher", 1, "how often the map's maximum lies on the object"),
     Column("attention_inside", "inside", "%", "higher", 1, "share of the attention that lies on the object"),

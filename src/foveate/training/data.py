@@ -43,7 +43,7 @@ class Images(LightningDataModule):
             "shift" is a shift by up to 4 pixels and a mirror image, for small ones (CIFAR-10+).
         backbone: the network they are for, whose normalisation is used; filled in from the model.
         seed: what is random in the order and the augmentation follows it, the epoch and the image.
-        count: of scenes, where the data are scenes.
+        count, rotate: of scenes, where the data are scenes; see `foveate.data.Scenes`.
         cache: decode and resize each image once, and keep it in memory; nothing means where they take 4 GB or less.
     """
 
@@ -61,15 +61,15 @@ class Images(LightningDataModule):
         backbone: str = "tiny",
         seed: int = 0,
         count: int | None = None,
+        rotate: float | None = None,
         cache: bool | None = None,
     ) -> None:
         super().__init__()
         self.batch_size, self.workers, self.seed = batch_size, workers, seed
         kind = models.backbone(backbone)
         self.preprocess = Preprocess(size, kind.mean, kind.std)
-        options: dict[str, Any] = (
-            {"size": size, **({} if count is None else {"count": count})} if data == "scenes" else {}
-        )
+        given = {"size": size, "count": count, "rotate": rotate} if data == "scenes" else {}
+        options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
         training, validation = open_split(data, ratio, split_seed, root=root, download=download, masks=True, **options)
         self._test = partial(open_dataset, data, "test", root=root, **options) if ratio is None else None
         self.class_names = list(training.classes)

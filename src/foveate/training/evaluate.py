@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.utils.data import DataLoader
 from torchmetrics.classification import MulticlassAccuracy
 
@@ -22,6 +23,7 @@ from foveate.data.crossing import Match
 from foveate.data.transforms import Prepared, Preprocess
 from foveate.gaze import watch
 from foveate.geometry import random_similarity, warp
+from foveate.groups import C2, P4
 from foveate.metrics import EquivarianceError, InterpretabilityScore, shape_metrics, where_metrics
 from foveate.metrics.modifications import paper_modifications
 from foveate.progress import counted
@@ -29,6 +31,7 @@ from foveate.progress import counted
 M = TypeVar("M", bound=nn.Module)
 Part = Literal["train", "test"]
 PIXELS = 500 * 32**2  # at a time when errors are counted
+ACCURACIES = ("accuracy", "accuracy_quarter_turns", "accuracy_any_angle")
 EVERY = 4  # of the images, every fourth is modified: enough for a column, and too few to be waited for
 
 
@@ -39,9 +42,10 @@ def evaluate(
     seed: int = 0,
     preprocess: Preprocess | None = None,
 ) -> dict[str, float]:
-    """Accuracy, and the metrics of the last gaze: where it looks (given masks), its shape, how it bears changes.
+    """Accuracies, and the metrics of the last gaze: where it looks (given masks), its shape, how it bears changes.
 
-    Each batch has `image` and `label`, and `mask` where there is one. Without attention there is the accuracy alone.
+    Each batch has `image` and `label`, and `mask` where there is one. Without attention there are accuracies alone: of
+    the images as they are, turned by 90, 180 or 270°, and turned by any angle.
     The interpretability score, over the four modifications of bottleneck Fig. 3, needs to know how images were
     prepared; without `preprocess` it is left out.
     """
@@ -58,17 +62,19 @@ def _evaluate(
     preprocess: Preprocess | None,
 ) -> dict[str, float]:
     device = next(model.parameters()).device
-    accuracy = MulticlassAccuracy(num_classes=classes, average="micro").to(device)
+    accuracies = {name: MulticlassAccuracy(num_classes=classes, average="micro").to(device) for name in ACCURACIES}
     where, shape, equivariance = where_metrics().to(device), shape_metrics().to(device), EquivarianceError().to(device)
     interpretability = InterpretabilityScore().to(device)
     modifications = paper_modifications(preprocess.size, windows=[8], levels=preprocess.levels) if preprocess else {}
-    generator, blocks = (torch.Generator().manual_seed(seed) for _ in range(2))
+    generator, blocks, turns = (torch.Generator().manual_seed(seed) for _ in range(3))
     looked = masked = False
     for batch in batches:
         images, labels = batch["image"].to(device), batch["label"].to(device)
         with watch(model) as gazes:
             logits = model(images)
-        accuracy.update(logits, labels)
+        turned = [model(images) for images in (quarter_turned(images, turns), turned_by_any_angle(images, turns))]
+        for name, found in zip(ACCURACIES, [logits, *turned], strict=True):
+            accuracies[name].update(found, labels)
         if not gazes:
             continue
         looked = True
@@ -85,7 +91,7 @@ def _evaluate(
             with watch(model) as seen:
                 changed = model(modify(images[::EVERY], blocks))
             interpretability.update(gaze.map[::EVERY], seen[name].map, logits[::EVERY], changed)
-    values = {"accuracy": accuracy.compute()}
+    values = {name: accuracy.compute() for name, accuracy in accuracies.items()}
     if masked:
         values.update(where.compute())
     if looked:
@@ -94,6 +100,20 @@ def _evaluate(
         if modifications:
             values["interpretability_score"] = interpretability.compute()
     return {name: float(value) for name, value in values.items()}
+
+
+def quarter_turned(images: Tensor, generator: torch.Generator) -> Tensor:
+    """Images (B, C, H, W), each turned by 90, 180 or 270°, which keeps every pixel; by 180° where not square."""
+    group = P4 if images.shape[-2] == images.shape[-1] else C2
+    all_turns = torch.stack([group.transform(images, h) for h in range(1, len(group))])
+    which = torch.randint(len(all_turns), (len(images),), generator=generator)
+    return all_turns[which.to(images.device), torch.arange(len(images), device=images.device)]
+
+
+def turned_by_any_angle(images: Tensor, generator: torch.Generator) -> Tensor:
+    """Images (B, C, H, W), each turned about its centre by an angle of its own; the border goes on outside."""
+    matrix = random_similarity(len(images), math.pi, (1, 1), 0, generator)
+    return warp(images, matrix.to(images.device), padding="border")
 
 
 def evaluate_checkpoint(
