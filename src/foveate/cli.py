@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import sys
 import traceback
 import warnings
@@ -26,7 +27,7 @@ def run(argv: Sequence[str]) -> int:
     try:
         if argv[:1] == ["train"]:  # its options come from the signatures of the module, the data and the trainer
             return _train(argv[1:])
-        arguments = _parser().parse_args(argv)
+        arguments = _parser().parse_args(argv, argparse.Namespace(words=argv))
         status: int = arguments.command(arguments)
         return status
     except KeyboardInterrupt:
@@ -117,12 +118,13 @@ def _compare(arguments: argparse.Namespace) -> int:
     given = {
         name: value
         for name, value in vars(arguments).items()
-        if name not in ("command", "out", "resume", "jobs", "attention") and value is not None
+        if name not in ("command", "words", "out", "resume", "jobs", "attention") and value is not None
     }
     if arguments.attention is not None:
         given["attentions"] = arguments.attention
     settings = _checked(lambda: compare.Settings(**given))
-    table = compare.compare(settings, arguments.out, arguments.resume, arguments.jobs)
+    command = shlex.join(["foveate", *arguments.words])
+    table = compare.compare(settings, arguments.out, arguments.resume, arguments.jobs, command)
     comparison_report.show(table)
     print(f"{arguments.out / runs.TABLE}\n{arguments.out / compare.REPORT}")
     return 0
@@ -147,7 +149,11 @@ def _add_table(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--jobs", type=_positive, default=1, metavar="N", help="runs side by side, in N processes")
     parser.add_argument("--resume", action="store_true", help="go on with the table that --out holds")
     parser.add_argument(
-        "--set", action="append", default=[], metavar="NAME=VALUE", help="a setting of all rows: trainer.max_epochs=5"
+        "--set",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="a setting of all rows: trainer.max_epochs=5; {seed} in it is the run's own: data.split_seed={seed}",
     )
     parser.set_defaults(command=_table)
 
@@ -155,9 +161,7 @@ def _add_table(parser: argparse.ArgumentParser) -> None:
 def _table(arguments: argparse.Namespace) -> int:
     from foveate.training.table import PAGE, table
 
-    names = " ".join(map(str, arguments.configs))
-    changes = "".join(f" --set {change}" for change in arguments.set)
-    command = f"foveate table {names} --seeds {','.join(map(str, arguments.seeds))} --out {arguments.out}{changes}"
+    command = shlex.join(["foveate", *arguments.words])
     table(arguments.configs, arguments.seeds, arguments.out, arguments.jobs, arguments.resume, arguments.set, command)
     print((arguments.out / PAGE).read_text())
     return 0
@@ -192,7 +196,7 @@ def _add_answer(parser: argparse.ArgumentParser) -> None:
 def _answer(arguments: argparse.Namespace) -> int:
     from foveate.training import answer_report, answer_runs
 
-    own = ("command", "config", "out", "resume", "jobs")
+    own = ("command", "words", "config", "out", "resume", "jobs")
     given = {name: value for name, value in vars(arguments).items() if name not in own and value is not None}
     settings = _checked(lambda: answer_runs.Settings.read(arguments.config, given))
     table, modes = answer_runs.compare_poolings(settings, arguments.out, arguments.resume, arguments.jobs)

@@ -33,7 +33,7 @@ def whole(tmp_path_factory):
         patch.setattr(
             comparing, "Images", lambda *args, **kw: read.append((kw["seed"], kw["cache"])) or Images(*args, **kw)
         )
-        return compare(SMALL, out), out, read
+        return compare(SMALL, out, command="the command"), out, read
 
 
 def test_images_are_read_once_for_all_attentions_of_a_seed(whole) -> None:
@@ -57,6 +57,10 @@ def test_the_table_has_a_row_for_each_attention_with_deviations(whole) -> None:
     assert 0 <= row["interpretability_score"] <= 1
     assert pd.isna(written.iloc[0]["fitting_rate"])
     assert len(table) == 2
+    page = (out / "table.md").read_text()
+    assert page.count("\n| ") == 2
+    assert f"{100 * row['accuracy']:.1f} ± {100 * row['accuracy_std']:.1f}" in page
+    assert "`the command`" in page
 
 
 def test_runs_side_by_side_end_in_the_numbers_of_runs_in_turn(whole, tmp_path) -> None:

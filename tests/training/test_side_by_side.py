@@ -4,7 +4,9 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from board import Board
 
+from foveate.progress import counted, drawing_on
 from foveate.training.side_by_side import side_by_side
 
 
@@ -28,3 +30,16 @@ def test_a_failure_is_raised_and_ends_the_others(tmp_path: Path) -> None:
         list(side_by_side(partial(touch, tmp_path), [99, -1], jobs=2))
     assert time.perf_counter() - start < 50
     assert not multiprocessing.active_children()
+
+
+def count(piece: int) -> None:
+    for _ in counted(range(3), f"piece {piece}"):
+        time.sleep(0.15)
+
+
+def test_progress_in_the_processes_is_drawn_here() -> None:
+    board = Board()
+    with drawing_on(board):
+        list(side_by_side(count, [1, 2], jobs=2))
+    assert sorted(board.said) == ["piece 1", "piece 2"]
+    assert all(steps >= 2 for steps in board.steps.values())

@@ -1,4 +1,5 @@
 import json
+import shlex
 from pathlib import Path
 
 import pandas as pd
@@ -80,10 +81,14 @@ def test_rows_with_one_name_are_refused(configs, tmp_path: Path) -> None:
 def test_the_command_line_changes_a_setting_of_every_row(configs, tmp_path: Path, capsys) -> None:
     from foveate.cli import run
 
-    words = ["table", str(configs[0]), "--out", str(tmp_path), "--set", "trainer.max_epochs=1", "--seeds", "3"]
+    changes = ["--set", "trainer.max_epochs=1", "--set", "data.ratio=0.5", "--set", "data.split_seed={seed}"]
+    words = ["table", str(configs[0]), "--out", str(tmp_path), "--seeds", "3", *changes]
     assert run(words) == 0
-    assert "| 1 | 1 |" in capsys.readouterr().out
+    page = capsys.readouterr().out
+    assert "| 1 | 1 |" in page
+    assert f"`{shlex.join(['foveate', *words])}`" in page
     assert (tmp_path / "runs/plain-seed3/network.safetensors").is_file()
+    assert "split_seed: 3" in (tmp_path / "runs/plain-seed3/config.yaml").read_text()
 
 
 def test_the_paper_is_read_beside_each_row_and_an_epoch_that_is_cut_short_counts_in_part(

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from foveate.data.decode import BadImage, check_image, read_image
 from foveate.data.item import ImageSet, Item
+from foveate.progress import counted
 
 IGNORED = {"thumbs.db", "desktop.ini"}  # left by operating systems; names with a dot in front are ignored as well
 NO_LABEL = -1
@@ -54,7 +55,7 @@ class ImageFiles(ImageSet):
         self.problems: dict[str, str] = {}
         with ThreadPoolExecutor(min(16, 2 * (os.cpu_count() or 1))) as pool, warnings.catch_warnings():
             warnings.simplefilter("ignore")  # Pillow's opinions on metadata
-            reasons = list(pool.map(_problem, paths))
+            reasons = list(counted(pool.map(_problem, paths), "Checking files", len(paths)))
         labels = [NO_LABEL] * len(paths) if labels is None else labels
         good = [(p, label) for p, label, reason in zip(paths, labels, reasons, strict=True) if reason is None]
         self.paths = [path for path, _ in good]

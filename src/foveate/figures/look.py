@@ -144,7 +144,7 @@ def _moves(onlookers: Sequence[Onlooker], files: ImageFiles, out: Path, how: str
         raise DataError(f"a sequence has at least 2 steps, not {steps}")
     t = torch.arange(steps) * (2 * math.pi / steps)
     matrices = similarity(math.pi / 6 * t.sin(), 1 + 0.25 * t.sin(), 0.12 * torch.stack([t.sin(), t.cos() - 1], 1))
-    for index in range(len(files)):
+    for index in counted(range(len(files)), "Looking"):
         item = files[index]
         image = onlookers[0].model.preprocess.resize(item.image).float() / 255
         moved = warp(image.expand(steps, -1, -1, -1), matrices, padding="border")

@@ -15,18 +15,17 @@ from lightning.pytorch import Callback, Trainer
 from foveate import models
 from foveate.files import writing
 from foveate.metrics.cost import ratio
-from foveate.progress import counted
+from foveate.progress import counted, doing
 from foveate.training import comparison_report
 from foveate.training.data import Images
 from foveate.training.evaluate import evaluate
 from foveate.training.fitting import DEFAULTS, fit, quiet
 from foveate.training.keep import NETWORK
 from foveate.training.module import Classifier
-from foveate.training.progress import console
 from foveate.training.runs import TABLE, Run, RunsError, claim, finish_all, over_seeds
 
 DEFAULT = ("none", "positionwise", "cbam", "rectangular", "rectangular-equivariant")
-REPORT = "report.html"
+REPORT, PAGE = "report.html", "table.md"
 
 
 @dataclass(frozen=True)
@@ -127,11 +126,14 @@ class AttentionRun(Run):
         return f"{self.attention}, seed {self.seed}"
 
 
-def compare(settings: Settings, out: Path, resume: bool = False, jobs: int = 1) -> pd.DataFrame:
-    """Train and evaluate every attention with every seed, and write `table.csv` and `report.html` into `out`.
+def compare(
+    settings: Settings, out: Path, resume: bool = False, jobs: int = 1, command: str = "compare(…)"
+) -> pd.DataFrame:
+    """Train and evaluate every attention with every seed; write `table.csv`, `table.md` and `report.html` into `out`.
 
     A comparison that was interrupted goes on with `resume`, and ends in the numbers that it would have had. With
-    several `jobs`, as many runs go side by side, each in a process of its own.
+    several `jobs`, as many runs go side by side, each in a process of its own. `command` is what `table.md` says it was
+    made by.
     """
     claim(out, asdict(settings), resume)
     runs = [AttentionRun(a, s, out / "runs" / f"{a}-seed{s}") for s in settings.seeds for a in settings.attentions]
@@ -139,7 +141,9 @@ def compare(settings: Settings, out: Path, resume: bool = False, jobs: int = 1) 
     table = tabulate(settings, runs)
     with writing(out / TABLE) as beside:
         table.to_csv(beside, index=False)
-    with console.status("Writing the report"):
+    with writing(out / PAGE) as beside:
+        beside.write_text(comparison_report.page(table, command))
+    with doing("Writing the report"):
         comparison_report.write(settings, runs, table, out / REPORT)
     return table
 
@@ -175,7 +179,8 @@ def _run(settings: Settings, kept: dict[int, Images], run: AttentionRun, callbac
         )
     fit(trainer, model, data, run.folder)
     network = model.network.to(trainer.strategy.root_device)
-    run.finish(evaluate(network, data.val_dataloader(), len(data.class_names), run.seed, data.preprocess))
+    batches = counted(data.val_dataloader(), f"{run.name}, measuring")
+    run.finish(evaluate(network, batches, len(data.class_names), run.seed, data.preprocess))
 
 
 def tabulate(settings: Settings, runs: Sequence[AttentionRun]) -> pd.DataFrame:

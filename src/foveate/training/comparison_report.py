@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -62,6 +63,18 @@ def show(table: pd.DataFrame) -> None:
     console.print(_view(table, columns[:shown]))
     if left := columns[shown:]:
         console.print(f"not shown for want of room: {', '.join(column.title for column in left)}")
+
+
+def page(table: pd.DataFrame, command: str) -> str:
+    """The table in Markdown, for a page of results, with the command that makes it."""
+    columns = [column for column in COLUMNS if column.name in table]
+    titles = [column.title + (f" ({column.unit})" if column.unit else "") for column in columns]
+    lines = [f"| attention | {' | '.join(titles)} |", "|---" + "|---:" * len(columns) + "|"]
+    lines += [
+        f"| {row['attention']} | {' | '.join(_cell(row, column) for column in columns)} |"
+        for _, row in table.iterrows()
+    ]
+    return "\n".join([*lines, "", f"Made by `{command}`, {date.today()}.", ""])
 
 
 def _view(table: pd.DataFrame, columns: Sequence[Column]) -> Table:

@@ -191,7 +191,7 @@ def error(model: nn.Module, items: ImageSet, preprocess: Preprocess) -> float:
     model.eval()
     wrong = 0
     step = max(1, PIXELS // preprocess.size**2)
-    for start in range(0, len(ready), step):
+    for start in counted(range(0, len(ready), step), "Counting errors"):
         batch = ready.batch(range(start, min(start + step, len(ready))))
         logits = predict(model, batch.image.to(device), generator=draws).logits
         wrong += int((logits.argmax(1).cpu() != batch.label).sum())

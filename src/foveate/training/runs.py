@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from textwrap import shorten
 from typing import Any, TypeVar
 
 import pandas as pd
-from rich.progress import Progress
 
 from foveate.files import writing
-from foveate.training.progress import Bar, console, progress_bars
+from foveate.progress import bars
+from foveate.training.progress import Bar, console
 from foveate.training.side_by_side import side_by_side
 
 RESULT, SETTINGS, TABLE = "result.json", "settings.json", "table.csv"
@@ -53,23 +54,25 @@ def finish_all(runs: Sequence[R], work: Callable[..., None], jobs: int, tell: Ca
 
     Args:
         runs: all of them; those that have a result are kept.
-        work: makes one of them and calls its `finish`: `work(run)`, or `work(run, callbacks)` with those of Lightning's
-            trainer that show how far it is.
+        work: makes one of them and calls its `finish`: `work(run, callbacks)`, with those of Lightning's trainer that
+            show how far it is.
         jobs: how many go side by side, each in a process of its own; then `work` must be what a process can be sent.
         tell: a few words about a result.
     """
     missing = [run for run in runs if run.result is None]
-    with progress_bars() as progress:
-        overall = progress.add_task("all runs", total=len(runs), completed=len(runs) - len(missing), note="")
-        for run in side_by_side(work, missing, jobs) if jobs > 1 else _in_turn(work, missing, progress):
-            progress.advance(overall)
+    finish = partial(_finish, work)
+    with bars() as shown:
+        overall = shown.add_task("all runs", total=len(runs), note="")
+        shown.update(overall, completed=len(runs) - len(missing))
+        for run in side_by_side(finish, missing, jobs) if jobs > 1 else map(finish, missing):
+            shown.update(overall, advance=1)
             console.print(f"{run.name}: {tell(run.result or {})}")
 
 
-def _in_turn(work: Callable[..., None], runs: Sequence[R], progress: Progress) -> Iterator[R]:
-    for run in runs:
-        work(run, [Bar(progress, run.name)])
-        yield run
+def _finish(work: Callable[..., None], run: R) -> R:
+    with bars() as shown:
+        work(run, [Bar(shown, run.name)])
+    return run
 
 
 def claim(out: Path, settings: Mapping[str, Any], resume: bool, grow: bool = False) -> None:

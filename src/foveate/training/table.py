@@ -56,7 +56,8 @@ def table(
         out: folder for the runs and the tables.
         jobs: how many runs go side by side, each in a process of its own.
         resume: go on with what `out` holds.
-        changes: settings in which all rows differ from their files, as "trainer.max_epochs=5".
+        changes: settings in which all rows differ from their files, as "trainer.max_epochs=5"; "{seed}" in one is
+            the seed of the run, as in "data.split_seed={seed}".
         command: what the page says made it.
     """
     names = [config.stem for config in configs]
@@ -78,7 +79,10 @@ def _train(row: RowRun, callbacks: Sequence[Callback] = ()) -> None:
     """Train one row with one seed, and count the errors of its last and of its best network on the test images."""
     words = ["--config", row.config, "--out", row.folder, "--resume", "--data.seed", row.seed]
     quiet = ["--trainer.enable_progress_bar", "false", "--trainer.devices", "1"]
-    trained = run([*map(str, words), *quiet, *(f"--{change}" for change in row.changes)], callbacks)
+    trained = run(
+        [*map(str, words), *quiet, *(f"--{change.replace('{seed}', str(row.seed))}" for change in row.changes)],
+        callbacks,
+    )
     preprocess, device = trained.datamodule.preprocess, trained.trainer.strategy.root_device
     items = InMemory(trained.datamodule.test_items(), preprocess.size)
     count = partial(error, items=items, preprocess=preprocess)
