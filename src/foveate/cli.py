@@ -273,10 +273,11 @@ def _look(arguments: argparse.Namespace) -> int:
 
 def _look_turns(arguments: argparse.Namespace) -> int:
     from foveate.data.folders import flat_folder
+    from foveate.figures.look import load_onlookers
     from foveate.figures.turns import Turns
 
     group = None if arguments.turns == OWN else arguments.turns
-    turns = Turns(arguments.checkpoint, group, arguments.where)
+    turns = Turns(load_onlookers(arguments.checkpoint), group, arguments.where)
     for path in turns.draw(flat_folder(arguments.images), arguments.out):
         print(path)
     print(f"largest errors of equivariance under {turns.group.name}, in parts of what gazes and logits span:")

@@ -58,6 +58,13 @@ def test_every_modification_is_shown_for_every_network_and_nothing_for_no_pictur
     two = explorer.Explorer(looking.onlookers * 2).trials(PICTURE)
     assert two.size == (one.width, 2 * one.height)
     assert looking.trials(None) is None
+
+
+def test_a_picture_is_turned_before_every_network_and_nothing_for_no_picture(looking):
+    one = looking.turns(PICTURE)
+    two = explorer.Explorer(looking.onlookers * 2).turns(PICTURE)
+    assert two.size == (one.width, 2 * one.height)
+    assert looking.turns(None) is None
     assert looking.look(None, *STILL, explorer.NOTHING, "overlay") == (None, [])
 
 

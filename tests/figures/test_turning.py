@@ -80,6 +80,8 @@ def test_a_map_lies_where_its_positions_are() -> None:
 def test_scales() -> None:
     assert stretched(torch.tensor([2.0, 4.0, 3.0])).tolist() == [0, 1, 0.5]
     assert stretched(torch.full((2, 3), 0.7)).unique().tolist() == [0.5]
+    few_large = stretched(torch.tensor([0.0, 5.0, 10.0, 1000.0, 8.0]), share=0.75)
+    assert few_large.tolist() == pytest.approx([0, 0.5, 1, 1, 0.8])
 
 
 def test_a_round_is_exact_at_the_elements_and_turns_between_them() -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from matplotlib.figure import Figure
 from PIL import Image
 from torch import Tensor
 
@@ -17,6 +18,8 @@ from foveate.extras import require
 from foveate.figures.consistency import modified_examples
 from foveate.figures.grids import frame, grid
 from foveate.figures.look import Onlooker, load_onlookers
+from foveate.figures.turning import turning
+from foveate.figures.turns import Turns
 from foveate.gaze import Gaze
 from foveate.geometry import similarity, warp
 from foveate.metrics.functional import COSINE, equivariance_error, map_cosine
@@ -37,6 +40,7 @@ class Explorer:
 
     def __init__(self, onlookers: Sequence[Onlooker]) -> None:
         self.onlookers = onlookers
+        self._turns = Turns(onlookers)
 
     def look(
         self, picture: Image.Image | None, turn: float, scale: float, right: float, down: float, modify: str, how: str
@@ -84,11 +88,23 @@ class Explorer:
             prepare = onlooker.model.preprocess
             images = prepare(to_tensor(picture))[None]
             shown = {k: m for k, m in modifications(prepare.size, prepare.levels).items() if k != NOTHING}
-            figures.append(frame(modified_examples(onlooker.model, images, shown, COSINE, SEED)))
-        whole = Image.new("RGB", (max(f.width for f in figures), sum(f.height for f in figures)), "white")
-        for place, figure in enumerate(figures):
-            whole.paste(figure, (0, sum(f.height for f in figures[:place])))
-        return whole
+            figures.append(modified_examples(onlooker.model, images, shown, COSINE, SEED))
+        return _stacked(figures)
+
+    def turns(self, picture: Image.Image | None) -> Image.Image | None:
+        """The picture turned by every element of the networks' symmetries, a figure for each, one above the other."""
+        if picture is None:
+            return None
+        return _stacked([turning([panel]) for panel in self._turns.panels(to_tensor(picture))])
+
+
+def _stacked(figures: Sequence[Figure]) -> Image.Image:
+    """Figures as one picture, one above the other."""
+    frames = [frame(figure) for figure in figures]
+    whole = Image.new("RGB", (max(f.width for f in frames), sum(f.height for f in frames)), "white")
+    for place, one in enumerate(frames):
+        whole.paste(one, (0, sum(f.height for f in frames[:place])))
+    return whole
 
 
 def modifications(side: int, levels: Any = (0.0, 1.0)) -> dict[str, Modification]:
@@ -126,11 +142,14 @@ def page(explorer: Explorer) -> Any:
                 table = gr.Dataframe(headers=list(COLUMNS), interactive=False, label="what became of them")
                 gr.Markdown("**under every modification**")
                 figures = gr.Image(label="under every modification", interactive=False, **plain)
+                gr.Markdown("**turned by the symmetries of the networks, or by quarters**")
+                turns = gr.Image(label="turned", interactive=False, **plain)
         inputs = [picture, turn, scale, right, down, modify, how]
         triggers = [blocks.load, *(part.change for part in inputs)]
         in_turn = {"trigger_mode": "always_last", "concurrency_id": "figures", "concurrency_limit": 1}  # matplotlib's
         gr.on(triggers, explorer.look, inputs, [shown, table], show_progress="hidden", **in_turn)
         gr.on([blocks.load, picture.change], explorer.trials, picture, figures, **in_turn)
+        gr.on([blocks.load, picture.change], explorer.turns, picture, turns, **in_turn)
     return blocks
 
 

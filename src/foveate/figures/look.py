@@ -15,8 +15,9 @@ from foveate import models
 from foveate.data.folders import BadFiles, DataError, ImageFiles, flat_folder
 from foveate.figures.files import save
 from foveate.figures.grids import animate, grid, sequence, sorted_strip
-from foveate.gaze import Gaze, watch
+from foveate.gaze import Gaze, looks
 from foveate.geometry import similarity, warp
+from foveate.metrics.turning import Sight
 from foveate.progress import counted
 
 PER_FIGURE = 8  # images in one grid
@@ -64,20 +65,20 @@ class Onlooker:
         self.model = model
         self.name = name
 
-    @torch.no_grad()
     def see(self, images: Sequence[Tensor]) -> tuple[list[str], dict[str, Gaze]]:
         """A caption for each image of any size, and the gazes by name."""
-        with watch(self.model) as gazes:
-            shares = self.model(torch.stack([self.model.preprocess(image) for image in images])).softmax(1)
-        if not gazes:
+        if not looks(self.model):
             raise DataError(f"the network {self.name!r} has no attention, so there is nothing to look at")
-        sure, labels = shares.max(1)
+        inputs = torch.stack([self.model.preprocess(image) for image in images])
+        sight = Sight.of(self.model, inputs)
+        sure, labels = sight.logits.softmax(1).max(1)
         captions = [
             f"{self.model.class_names[label]} {share:.0%}"
             for label, share in zip(labels.tolist(), sure.tolist(), strict=True)
         ]
-        several = len(gazes) > 1
-        return captions, {f"{self.name}, {at}" if several else self.name: gaze.detach() for at, gaze in gazes.items()}
+        several = len(sight.gazes) > 1
+        gazes = {at: sight.placed(at, inputs.shape[-1]) for at in sight.gazes}
+        return captions, {f"{self.name}, {at}" if several else self.name: gaze for at, gaze in gazes.items()}
 
 
 def load_onlookers(checkpoints: Sequence[str | Path]) -> list[Onlooker]:

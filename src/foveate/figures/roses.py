@@ -96,7 +96,7 @@ def petals(strengths: Tensor, group: Group, size: tuple[int, int], reach: float 
         (0.5 + reach * (pixel_centers(n, strengths) - 0.5)) * side
         for n, side in zip(strengths.shape[1:], size, strict=True)
     )
-    longest = 0.7 * reach * min(size[0] / len(rows), size[1] / len(columns))
+    longest = 0.62 * reach * min(size[0] / len(rows), size[1] / len(columns))
     centers = torch.cartesian_prod(columns, rows).reshape(len(columns), len(rows), 1, 1, 2)
     shapes = centers + strengths.permute(2, 1, 0)[..., None, None] * _leaves(group) * longest
     poses = torch.arange(len(group)).expand(len(columns), len(rows), -1)

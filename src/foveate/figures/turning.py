@@ -24,6 +24,7 @@ from foveate.figures.style import INK, MUTED, heat_colormap, styled
 from foveate.groups import Group
 from foveate.metrics.turning import Sight, Turned
 
+LONGEST = 0.97  # of the petals are drawn as long as they are; a few strong positions would hide the others
 EXACT = 1e-3  # of what a gaze spans: more than arithmetic in float32 leaves
 CELL, GAP, LINE = 1.6, 0.05, 0.19  # inches
 _LEFT, _BETWEEN, _ABREAST = 0.9, 0.35, 9  # room for labels, between panels; columns that stand side by side
@@ -31,7 +32,7 @@ _SIDE = 360  # pixels in which a map is drawn
 _DIFFERENCES = LinearSegmentedColormap.from_list("differences", ["#f1f2f4", "#f6a66a", LOST, "#5a1400"])
 LEGEND = (
     "Maps: what is bright is let through. Roses: how strong each pose responds; a petal points where up is turned to.\n"
-    "Each row has one scale, from its smallest value to its largest, and errors are parts of it."
+    "Each row has one scale, from its smallest value to its largest (petals: but for 3 %), and errors are parts of it."
 )
 
 
@@ -106,7 +107,7 @@ def gaze_rows(sight: Sight, pictures: Sequence[Tensor], name: str) -> list[Row]:
 
     rows = [Row(name, map_row)]
     if name in sight.strengths:
-        strengths, group = stretched(few(sight.strengths[name].poses, reach)), sight.strengths[name].group
+        strengths, group = stretched(few(sight.strengths[name].poses, reach), LONGEST), sight.strengths[name].group
         rows.append(Row("poses", lambda ax, k: rose_cell(ax, pictures[k], strengths[k], group, reach), muted=True))
     return rows
 
@@ -226,15 +227,15 @@ def verdict(error: float) -> tuple[str, str]:
     return ("exact", KEPT) if error <= EXACT else (f"off by {100 * error:.1f} %", LOST)
 
 
-def stretched(values: Tensor) -> Tensor:
-    """Values from their smallest to their largest, as from 0 to 1; where they do not vary, ½.
+def stretched(values: Tensor, share: float = 1.0) -> Tensor:
+    """Values from their smallest to their largest, or the largest but for a share, as 0 to 1; if all are equal, as ½.
 
     >>> stretched(torch.tensor([0.5, 0.6, 0.7]))
     tensor([0.0000, 0.5000, 1.0000])
     """
-    low, high = values.min(), values.max()
+    low, high = values.min(), values.flatten().sort().values[round(share * (values.numel() - 1))]
     varies = high - low > 1e-6 * torch.maximum(high.abs(), low.abs())
-    return (values - low) / (high - low) if varies else torch.full_like(values, 0.5)
+    return ((values - low) / (high - low)).clamp_max(1) if varies else torch.full_like(values, 0.5)
 
 
 def map_cell(ax: Axes, picture: Tensor, map: Tensor, reach: float) -> None:

@@ -13,7 +13,7 @@ from torch import Tensor
 from foveate.data.folders import BadFiles, ImageFiles
 from foveate.data.transforms import Preprocess
 from foveate.figures.files import save
-from foveate.figures.look import load_onlookers
+from foveate.figures.look import Onlooker
 from foveate.figures.rounds import Round, Strip, animate_rounds
 from foveate.figures.turning import Panel, spread, turning
 from foveate.groups import GROUPS, P4, Group, InexactStride
@@ -53,7 +53,7 @@ class Turns:
     seen at the next larger size as well at which they do not.
 
     Args:
-        checkpoints: networks that foveate saved, or names of packaged ones.
+        onlookers: the networks.
         group: the name of the symmetries; None takes the largest that the networks' layers have, p4 where none has any.
         where: layers whose gazes are drawn; empty for some from the first to the last.
 
@@ -61,10 +61,9 @@ class Turns:
         errors: by network, then by gaze and "logits": the largest error so far, in parts of what these span.
     """
 
-    def __init__(self, checkpoints: Sequence[str | Path], group: str | None = None, where: Sequence[str] = ()) -> None:
+    def __init__(self, onlookers: Sequence[Onlooker], group: str | None = None, where: Sequence[str] = ()) -> None:
         if group is not None and group not in GROUPS:
             raise ValueError(f"no group is named {group!r}; there are: {', '.join(GROUPS)}")
-        onlookers = load_onlookers(checkpoints)
         own = [own for onlooker in onlookers if (own := group_of(onlooker.model))]
         self.group = GROUPS[group] if group else max(own, key=len, default=P4)
         self.where = tuple(where)
@@ -75,12 +74,13 @@ class Turns:
         """Write a still and an animation of each image, and give their paths."""
         for index in counted(range(len(files)), "Turning"):
             item = files[index]
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", InexactStride)  # the figure says it
-                panels, strips, elements = self._see(item.image)
-            stem = Path(item.name).stem
+            panels, stem = self.panels(item.image), Path(item.name).stem
             yield save(turning(panels), out / f"{stem}-turns.png")
-            yield animate_rounds(out / f"{stem}-turns-animated.png", strips, elements)
+            ways = [Round.of(case.preprocess(item.image), self.group) for case in self.cases]
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", InexactStride)
+                strips = [case.strip(panel, way) for case, panel, way in zip(self.cases, panels, ways, strict=True)]
+            yield animate_rounds(out / f"{stem}-turns-animated.png", strips, ways[0].elements)
         if files.problems:
             warnings.warn(files.report(limit=5), BadFiles, stacklevel=2)
 
@@ -91,18 +91,15 @@ class Turns:
         second = max((len(name) for _, name, _ in rows), default=0)
         return [f"{title:{first}}  {name:{second}}  {100 * error:10.5f} %" for title, name, error in rows]
 
-    def _see(self, picture: Tensor) -> tuple[list[Panel], list[Strip], Sequence[int | None]]:
-        panels, strips = [], []
-        elements: Sequence[int | None] = ()
-        for case in self.cases:
-            image = case.preprocess(picture)
-            panel, way = case.panel(image, self.group, self.where), Round.of(image, self.group)
-            self._measure(panel)
-            panels.append(panel)
-            strips.append(case.strip(panel, way))
-            elements = way.elements
+    def panels(self, picture: Tensor) -> list[Panel]:
+        """What each network sees of an image (3, H, W) of any size, moved by every element; errors are noted."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", InexactStride)  # the figure says it
+            panels = [case.panel(case.preprocess(picture), self.group, self.where) for case in self.cases]
         self._check_names(panels)
-        return panels, strips, elements
+        for panel in panels:
+            self._measure(panel)
+        return panels
 
     def _measure(self, panel: Panel) -> None:
         turned = panel.turned

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any, Self, cast
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from foveate.gaze import Gaze, watch
@@ -33,6 +34,18 @@ class Sight:
     strengths: Mapping[str, PoseGaze]
     reach: Mapping[str, float]
     logits: Tensor
+
+    def placed(self, name: str, side: int) -> Gaze:
+        """A gaze as one of the whole image, `side` pixels wide: a map that reaches less of it has zeros around.
+
+        >>> sight = Sight({"a": Gaze(torch.ones(1, 1, 3, 3))}, {}, {"a": 0.5}, torch.zeros(1, 2))
+        >>> sight.placed("a", side=4).map[0, 0, 3]  # twice as fine as the image
+        tensor([0., 0., 1., 1., 1., 1., 0., 0.])
+        """
+        gaze, half = self.gazes[name], round(side * self.reach[name])
+        if self.reach[name] >= 1 or type(gaze) not in (Gaze, PoseGaze):  # one with numbers knows where it is
+            return gaze
+        return Gaze(F.pad(gaze.render((2 * half, 2 * half)), (side - half,) * 4))
 
     @classmethod
     def of(cls, model: nn.Module, images: Tensor) -> Self:
