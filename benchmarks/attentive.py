@@ -1,9 +1,8 @@
 """What full attention costs when responses are not kept, over a plain layer that keeps them: time, memory, agreement.
 
-python benchmarks/attentive.py --out results/attentive-cost.md
+python benchmarks/attentive.py --out results/equivariant-cost.md
 
-It ends with status 1 where a bound is broken. The whole takes 20 GB of memory, which the plain layer needs, and a
-quarter of an hour.
+It ends with status 1 where a bound is broken. The plain layer takes 10 GB of memory, the whole a quarter of an hour.
 """
 
 import argparse
@@ -89,6 +88,17 @@ def speed(shape: Sequence[int], seconds: float) -> Iterator[Row]:
     yield Row(f"time of ours over a group convolution, {words(shape)}", dearer.value, times(dearer))
 
 
+def other_kinds(shape: Sequence[int], seconds: float) -> Iterator[Row]:
+    """What the cheaper attentions cost."""
+    _, x = layer_and_input(shape)
+    channels = shape[1]
+    without = GroupConv2d(P4, channels, channels, 3, padding=1)
+    for attention in ("channel", "spatial", "input", "poses"):
+        layer = AttentiveGroupConv2d(P4, channels, channels, 3, attention, padding=1)
+        dearer = ratio(lambda: step(layer, x, layer), lambda: step(without, x, without), seconds)  # noqa: B023
+        yield Row(f"that of attention={attention!r}, {words(shape)}", dearer.value, times(dearer))
+
+
 def times(measured: Ratio) -> str:
     first, second = 1e3 * measured.seconds, 1e3 * measured.reference_seconds
     return f"{measured.low:.2f} to {measured.high:.2f}; {first:.0f} ms over {second:.0f} ms, {measured.pairs} pairs"
@@ -143,6 +153,7 @@ def measure(shapes: Sequence[Sequence[int]], large: Sequence[int], images: int, 
         for dtype in AGREEMENT:
             yield agreement(shape, dtype)
         yield from speed(shape, seconds)
+    yield from other_kinds(shapes[0], seconds)
     yield memory(large)
     yield network(images)
 

@@ -72,6 +72,10 @@ def test_the_script_for_full_attention_writes_its_table(tmp_path) -> None:
         "difference",
         "time of the plain layer over ours",
         "time of ours over a group convolution",
+        "that of attention='channel'",
+        "that of attention='spatial'",
+        "that of attention='input'",
+        "that of attention='poses'",
         "memory of the plain layer over ours",
         "GB for a training step of the α-p4 All-CNN on 2 images",
     ]
