@@ -17,7 +17,7 @@ from foveate.data.decode import to_tensor
 from foveate.extras import require
 from foveate.figures.consistency import modified_examples
 from foveate.figures.grids import frame, grid
-from foveate.figures.look import Onlooker, load_onlookers
+from foveate.figures.look import Onlooker, caption, load_onlookers
 from foveate.figures.turning import turning
 from foveate.figures.turns import Turns
 from foveate.gaze import Gaze
@@ -75,7 +75,7 @@ class Explorer:
                 gazes[name] = gaze
                 cosine = float(map_cosine(before[1][name], gaze))
                 error = float(equivariance_error(first[1][name], before[1][name], matrix))
-                rows.append([name, after[0][0], f"{cosine:.2f}", f"{error:.3f}"])
+                rows.append([name, caption(after[0]), f"{cosine:.2f}", f"{error:.3f}"])
         assert shown is not None
         return frame(grid(shown.clamp(0, 1), gazes, how, images_along="rows", first="what it sees")), rows
 

@@ -65,20 +65,18 @@ class Onlooker:
         self.model = model
         self.name = name
 
-    def see(self, images: Sequence[Tensor]) -> tuple[list[str], dict[str, Gaze]]:
-        """A caption for each image of any size, and the gazes by name."""
+    def see(self, images: Sequence[Tensor]) -> tuple[list[tuple[str, float]], dict[str, Gaze]]:
+        """For each image of any size the likeliest class and how likely it is; and the gazes by name."""
         if not looks(self.model):
             raise DataError(f"the network {self.name!r} has no attention, so there is nothing to look at")
         inputs = torch.stack([self.model.preprocess(image) for image in images])
         sight = Sight.of(self.model, inputs)
         sure, labels = sight.logits.softmax(1).max(1)
-        captions = [
-            f"{self.model.class_names[label]} {share:.0%}"
-            for label, share in zip(labels.tolist(), sure.tolist(), strict=True)
-        ]
+        names = [str(self.model.class_names[label]) for label in labels.tolist()]
         several = len(sight.gazes) > 1
         gazes = {at: sight.placed(at, inputs.shape[-1]) for at in sight.gazes}
-        return captions, {f"{self.name}, {at}" if several else self.name: gaze for at, gaze in gazes.items()}
+        said = list(zip(names, sure.tolist(), strict=True))
+        return said, {f"{self.name}, {at}" if several else self.name: gaze for at, gaze in gazes.items()}
 
 
 def load_onlookers(checkpoints: Sequence[str | Path]) -> list[Onlooker]:
@@ -102,13 +100,26 @@ def _name(recipe: models.Recipe) -> str:
 
 
 def _see(onlookers: Sequence[Onlooker], images: Sequence[Tensor]) -> tuple[list[str], dict[str, Gaze]]:
-    """The last network's captions and everybody's gazes."""
-    captions: list[str] = []
+    """A caption for each image, and everybody's gazes."""
+    said: list[list[tuple[str, float]]] = []
     gazes: dict[str, Gaze] = {}
     for onlooker in onlookers:
-        captions, own = onlooker.see(images)
-        gazes.update(own)
-    return captions, gazes
+        own_words, own_gazes = onlooker.see(images)
+        said.append(own_words)
+        gazes.update(own_gazes)
+    return [caption(words) for words in zip(*said, strict=True)], gazes
+
+
+def caption(said: Sequence[tuple[str, float]]) -> str:
+    """What networks take an image for: all of them one thing, or each its own, in the order of the figure's rows.
+
+    >>> caption([("cat", 0.9)]), caption([("cat", 0.9), ("cat", 0.7)]), caption([("cat", 0.9), ("dog", 0.7)])
+    ('cat 90%', 'cat', 'cat / dog')
+    """
+    if len(said) == 1:
+        return f"{said[0][0]} {said[0][1]:.0%}"
+    names = [name for name, _ in said]
+    return names[0] if len(set(names)) == 1 else " / ".join(names)
 
 
 def _batches(files: ImageFiles) -> Iterator[list[Tensor]]:
