@@ -55,6 +55,7 @@ def test_the_files_and_the_table_say_the_same(network, tmp_path):
         assert table.loc[name, "survived"] == pytest.approx(outcome.survived)
         curve = curves[curves["modification"] == name]
         assert curve["score"].tolist() == pytest.approx(outcome.curve.tolist())
+        assert curve["centred_score"].tolist() == pytest.approx(outcome.centred_curve.tolist())
         assert curve["threshold"].iloc[90] == 0.9
         assert (f"{100 * outcome.score:.2f}" in printed) == (outcome.survived > 0)
     assert len(table) == 10
@@ -170,3 +171,11 @@ def test_the_command_prints_what_the_network_needs(tmp_path, capsys):
     printed = capsys.readouterr().out
     for word in ("deletion", "insertion", "rectangular", "at random", "faithfulness.png"):
         assert word in printed
+
+
+def test_a_network_with_an_attention_of_its_own_is_called_by_its_name(tmp_path):
+    recipe = models.Recipe("vgg_att3", ["a", "b"], backbone_options={"width": 1 / 32})
+    models.save(models.build(recipe), recipe, Preprocess(32), tmp_path / "net.safetensors")
+    model = models.load(tmp_path / "net.safetensors")
+    scores = trust.interpretability(model, Scenes(4, 32), trust.Trial())
+    assert list(scores) == [f"vgg_att3 at attention.{level}" for level in range(3)]

@@ -55,13 +55,13 @@ def view(model: Any, images: Tensor, plain: View | None = None) -> View:
 
 
 def named(model: Any, of_gazes: Mapping[str, T]) -> dict[str, T]:
-    """What there is for each gaze of a loaded network by its attention's name, and its place where there are several.
+    """What there is for each gaze of a loaded network by the network's title, and its place where there are several.
 
     >>> from foveate.models import load
     >>> named(load("scenes-rectangular"), {"stages.3": 1})
     {'rectangular': 1}
     """
-    name = model.recipe.attention
+    name = model.recipe.title
     return {f"{name} at {at}" if len(of_gazes) > 1 else name: value for at, value in of_gazes.items()}
 
 

@@ -82,7 +82,7 @@ class Onlooker:
 def load_onlookers(checkpoints: Sequence[str | Path]) -> list[Onlooker]:
     """The networks, each under its attention's name or its own, or its file's where that would not tell them apart."""
     loaded: list[Any] = [models.load(path) for path in checkpoints]
-    names = [_name(model.recipe) for model in loaded]
+    names = [model.recipe.title for model in loaded]
     if len(set(names)) < len(names):
         names = [
             f"{name} at {', '.join(model.recipe.where) or 'last'}" for name, model in zip(names, loaded, strict=True)
@@ -90,13 +90,6 @@ def load_onlookers(checkpoints: Sequence[str | Path]) -> list[Onlooker]:
     if len(set(names)) < len(names):
         names = [str(path) for path in checkpoints]
     return [Onlooker(model, name) for model, name in zip(loaded, names, strict=True)]
-
-
-def _name(recipe: models.Recipe) -> str:
-    """The attention's name; of a network that has none, or its own, what says which network it is."""
-    if recipe.attention != "none":
-        return recipe.attention
-    return " ".join([recipe.backbone, *(value for value in recipe.backbone_options.values() if isinstance(value, str))])
 
 
 def _see(onlookers: Sequence[Onlooker], images: Sequence[Tensor]) -> tuple[list[str], dict[str, Gaze]]:

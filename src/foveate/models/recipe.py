@@ -40,6 +40,17 @@ class Recipe:
         for name in ("class_names", "where"):  # lists and tuples of the same words are the same recipe
             object.__setattr__(self, name, tuple(getattr(self, name)))
 
+    @property
+    def title(self) -> str:
+        """The attention's name; of a network that has none, or its own, what says which network it is.
+
+        >>> Recipe("tiny", ["a"], "cbam").title, Recipe("allcnn", ["a"], backbone_options={"group": "p4"}).title
+        ('cbam', 'allcnn p4')
+        """
+        if self.attention != "none":
+            return self.attention
+        return " ".join([self.backbone, *(value for value in self.backbone_options.values() if isinstance(value, str))])
+
     def to_dict(self) -> dict[str, Any]:
         """In JSON's terms."""
         return asdict(self)

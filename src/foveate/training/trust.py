@@ -102,9 +102,9 @@ def frames(scores: Scores) -> tuple[pd.DataFrame, pd.DataFrame]:
         for at, name, o in pairs
     ]
     curves = [
-        {"attention": at, "modification": name, "threshold": threshold, "score": score}
+        {"attention": at, "modification": name, "threshold": threshold, "score": score, "centred_score": centred}
         for at, name, o in pairs
-        for threshold, score in zip(CURVE, o.curve.tolist(), strict=True)
+        for threshold, score, centred in zip(CURVE, o.curve.tolist(), o.centred_curve.tolist(), strict=True)
     ]
     return pd.DataFrame(table), pd.DataFrame(curves)
 
