@@ -122,7 +122,7 @@ def _line(figure: Figure, strip: Strip, rows: Sequence[Row], y: float, k: int, e
     draw(cell(figure, x, y - LINE), strip.pictures[k])
     if element is not None:
         parts = [element_names(turned.group)[element], *strip.panel.captions[element : element + 1]]
-        text(figure, x + CELL / 2, y - LINE - CELL - 0.02, shorten(": ".join(parts), 24), fontsize=7.5)
+        text(figure, x + CELL / 2, y - LINE - CELL - 0.02, shorten(": ".join(parts), 30), fontsize=7.5)
     name = ""
     for row in rows:
         x += CELL + GAP
