@@ -1,6 +1,6 @@
 """Is the attention any good? Where it looks against ground truth, how its map is made, and the theory of both.
 
-The metrics need torchmetrics and are loaded when they are asked for; `functional`, `theory` and `turning` need torch alone.
+The metrics need torchmetrics and are loaded when asked for; `functional`, `theory` and `turning` need torch alone.
 """
 
 from importlib import import_module
