@@ -11,15 +11,11 @@ has anything to say, and it takes most of a short run to find out of this again.
 """
 
 import argparse
-import datetime
 import json
-import math
 import shlex
-import statistics
 import sys
-import textwrap
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache, partial
 from pathlib import Path
@@ -27,34 +23,24 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from narrow_page import BETA, CODES, MAPS, TITLES, curves, page
 from torch import Tensor, nn
 
 import foveate as fv
 from foveate import models
 from foveate.data import Packed, Preprocess, ShiftAndMirror, open_dataset, some
+from foveate.figures import save
 from foveate.files import writing
 from foveate.metrics.interpretability import interpretability_scores
 from foveate.metrics.modifications import paper_modifications
 from foveate.training.side_by_side import side_by_side
 
-NETWORKS = ("vgg", "vgg_gap", "vgg_dvib", "vgg_att3", "vgg_aib", "vgg_aib_qt")
-TITLES = {
-    "vgg": "VGG", "vgg_gap": "VGG-GAP", "vgg_dvib": "VGG-DVIB", "vgg_att3": "VGG-att3", "vgg_aib": "VGG-aib",
-    "vgg_aib_qt": "VGG-aib-qt",
-}  # fmt: skip
-LEVELS = {"attention.0": "block 3", "attention.1": "block 4", "attention.2": "block 5"}  # where att3 looks
+NETWORKS = tuple(TITLES)
 BETAS = (1.0, 0.1, 0.01, 0.001, 0.0001)  # Fig. 4(a): 10^-p, p = 0, …, 4
-BETA = 0.01
 BATCH, MOMENTUM, DECAY = 128, 0.9, 5e-4
 PLATEAUS = 8  # of the learning rate, each half as high as the one before: 25 of 200 epochs each
 WARM = 0.2  # of the run, over which penalties grow to their full weight
 AHEAD = 64  # batches that are augmented at once, for one by one it takes as long as a narrow network does
-MAPS, CODES = 4, 12  # drawn for a prediction
-THRESHOLDS = {"curve": (0.8, 0.9, 0.95, 0.99), "centred": (0.5, 0.7, 0.9)}  # printed; JSON files hold whole curves
-WORDS = {"curve": "cosine", "centred": "correlation"}
-
-
-Gazes = Mapping[tuple[str, str], Sequence[Mapping[str, Any]]]  # (network, gaze) -> the results of its seeds
 
 
 @dataclass(frozen=True)
@@ -203,174 +189,16 @@ def measure(model: nn.Module, test: Images, seed: int) -> dict[str, Any]:
     return numbers
 
 
-# --- the page -----------------------------------------------------------------------------------------------------
-
-
-def page(settings: Settings, results: Sequence[Mapping[str, Any]], command: str, device: str, took: float) -> str:
-    """What came out, as Markdown."""
-    main = [r for r in results if r["run"]["beta"] == BETA]
-    seeds = sorted({r["run"]["seed"] for r in main})
-    lines = [
-        "# The information bottleneck on CIFAR-10, narrow",
-        "",
-        *_text(
-            f"VGG with every width times {settings.width:g}, {settings.train:,} training and {settings.test:,} test",
-            f"images of CIFAR-10, {settings.epochs} epochs, seeds {', '.join(map(str, seeds))}; all have the same",
-            f"schedule and images. Otherwise the paper's settings: SGD, momentum {MOMENTUM}, weight decay {DECAY:g},",
-            f"batches of {BATCH}, a rate of {settings.rate:g} halved after each eighth of the run (the paper: 0.1),",
-            f"β = {BETA}, λq = 0.4, λc = 0.1, K = 256, Q = 20, shifts by up to 4 pixels and mirror images.",
-            f"Penalties grow to their full weight over the first {settings.warm:.0%} of the steps, or the code",
-            "collapses before anything is learned.",
-        ),
-        "",
-        "## Test error (Table 1)",
-        "",
-        *_text(
-            "Mean ± standard deviation over the seeds, in %. Predictions average the logits of",
-            f"{MAPS} maps × {CODES} codes; beside it the error of the mean map and the mean code, which draws nothing.",
-        ),
-        "",
-        "| network | error | without draws | training accuracy, last epoch | seconds a run |",
-        "|---|---:|---:|---:|---:|",
-    ]
-    for name in NETWORKS:
-        rows = [r for r in main if r["run"]["network"] == name]
-        if rows:
-            cells = [_mean([100 * r[key] for r in rows], 2) for key in ("error", "error_of_means")]
-            accuracy = _mean([100 * r["history"][-1]["accuracy"] for r in rows], 1)
-            seconds = statistics.mean(r["seconds"] for r in rows)
-            lines.append(f"| {TITLES[name]} | {' | '.join(cells)} | {accuracy} | {seconds:.0f} |")
-    lines += ["", *_scores(main), "", *_anchors(main), "", *_sweep(results), ""]
-    date = datetime.date.today().isoformat()
-    return "\n".join([*lines, f"{date}, {device}, torch {torch.__version__}, {took:.0f} s: `{command}`", ""])
-
-
-def _scores(results: Sequence[Mapping[str, Any]]) -> list[str]:
-    lines = [
-        "## Interpretability (Table 2)",
-        "",
-        *_text(
-            "Among the test images whose class survives a modification, the share (%) whose map keeps its cosine,",
-            "averaged over the seeds. The paper does not say at which cosine, so here is a table for each of several.",
-            "Patches come from other images of the test set. A map that hardly varies over the plane (second column:",
-            "its deviation over its mean) keeps any cosine, whatever it looks at. So there are tables for the",
-            "correlation of the maps too, which is the cosine of what is left of them when their means are taken off.",
-        ),
-    ]
-    rows = _gazes(results)
-    if not rows:
-        return [*lines, "", "No attention was measured."]
-    lines += ["", *_verdict(rows)]
-    modifications = _modifications(rows)
-    for kind, threshold in _levels():
-        lines += [
-            "",
-            f"{WORDS[kind].capitalize()} ≥ {threshold}:",
-            "",
-            f"| network | varies | {' | '.join(modifications)} |",
-        ]
-        lines.append("|---|---:" + "|---:" * len(modifications) + "|")
-        for (network, gaze), of in rows.items():
-            varies = statistics.mean(r["relative_deviation"][gaze] for r in of)
-            shares = [f"{100 * _score(of, gaze, m, kind, threshold):.1f}" for m in modifications]
-            lines.append(f"| {_title(network, gaze)} | {varies:.2f} | {' | '.join(shares)} |")
-    survived = [
-        f"{TITLES[n]} {_mean([100 * r['scores'][g][m]['survived'] for r in of for m in modifications], 1)}"
-        for (n, g), of in rows.items()
-    ]
-    return [*lines, "", f"Classes that survive, over all modifications, in %: {', '.join(dict.fromkeys(survived))}."]
-
-
-def _verdict(rows: Gazes) -> list[str]:
-    """Whether aib-qt's scores are above att3's, counted."""
-    ours = [key for key in rows if key[0] == "vgg_aib_qt"]
-    theirs = [key for key in rows if key[0] == "vgg_att3"]
-    if not ours or not theirs:
-        return []
-    modifications = _modifications(rows)
-    lines = [
-        *_text(
-            f"In how many of the {len(modifications)} modifications VGG-aib-qt scores higher than each map of",
-            "VGG-att3, and by how many percentage points on average:",
-        ),
-        "",
-        f"| | {' | '.join(f'{WORDS[kind]} ≥ {threshold}' for kind, threshold in _levels())} |",
-        "|---" + "|---:" * len(list(_levels())) + "|",
-    ]
-    for key in theirs:
-        cells = []
-        for kind, threshold in _levels():
-            pairs = [[_score(rows[k], k[1], m, kind, threshold) for k in (ours[0], key)] for m in modifications]
-            lead = 100 * statistics.mean(a - b for a, b in pairs)
-            cells.append(f"{sum(a > b for a, b in pairs)}, {lead:+.0f}")
-        lines.append(f"| against {_title(*key)} | {' | '.join(cells)} |")
-    return lines
-
-
-def _gazes(results: Sequence[Mapping[str, Any]]) -> Gazes:
-    """The results that each attention has, in the order of tables."""
-    found = {(r["run"]["network"], gaze) for r in results for gaze in r.get("scores", {})}
-    order = sorted(found, key=lambda key: (NETWORKS.index(key[0]), key[1]))
-    return {key: [r for r in results if r["run"]["network"] == key[0]] for key in order}
-
-
-def _modifications(rows: Gazes) -> list[str]:
-    (_, gaze), of = next(iter(rows.items()))
-    return list(of[0]["scores"][gaze])
-
-
-def _levels() -> Iterator[tuple[str, float]]:
-    return ((kind, threshold) for kind, thresholds in THRESHOLDS.items() for threshold in thresholds)
-
-
-def _title(network: str, gaze: str) -> str:
-    return TITLES[network] + (f", {LEVELS[gaze]}" if gaze in LEVELS else "")
-
-
-def _score(rows: Sequence[Mapping[str, Any]], gaze: str, modification: str, kind: str, threshold: float) -> float:
-    return statistics.mean(r["scores"][gaze][modification][kind][round(100 * threshold)] for r in rows)
-
-
-def _anchors(results: Sequence[Mapping[str, Any]]) -> list[str]:
-    lines = ["## Anchors", ""]
-    for result in results:
-        if usage := result["usage"]:
-            used = sum(share > 1e-3 for share in usage)
-            entropy = -sum(share * math.log(share) for share in usage if share > 0)
-            run, equal = result["run"], math.exp(entropy)
-            lines.append(
-                f"- {TITLES[run['network']]}, seed {run['seed']}: {used} of {len(usage)} anchors get more than 0.1 % "
-                f"of the positions of the mean maps; their shares have the entropy of {equal:.1f} equal ones."
-            )
-    return lines
-
-
-def _sweep(results: Sequence[Mapping[str, Any]]) -> list[str]:
-    lines = [
-        "## β (Fig. 4(a), coarse)",
-        "",
-        "VGG-aib with the first seed.",
-        "",
-        "| β | accuracy (%) | cross-entropy, last epoch | penalty, last epoch |",
-        "|---:|---:|---:|---:|",
-    ]
-    first = min((r["run"]["seed"] for r in results), default=0)
-    for beta in BETAS:
-        for r in results:
-            if r["run"] == {"network": "vgg_aib", "seed": first, "beta": beta}:
-                last = r["history"][-1]
-                accuracy = f"{100 * (1 - r['error']):.2f}"
-                lines.append(f"| {beta:g} | {accuracy} | {last['cross_entropy']:.3f} | {last['penalty']:.3f} |")
-    return lines
-
-
-def _text(*sentences: str) -> list[str]:
-    return textwrap.wrap(" ".join(sentences), 118)
-
-
-def _mean(values: Sequence[float], digits: int) -> str:
-    mean = f"{statistics.mean(values):.{digits}f}"
-    return f"{mean} ± {statistics.stdev(values):.{digits}f}" if len(values) > 1 else mean
+def described(settings: Settings) -> str:
+    """What all runs have in common."""
+    return (
+        f"VGG with every width times {settings.width:g}, {settings.train:,} training and {settings.test:,} test images "
+        f"of CIFAR-10, {settings.epochs} epochs; all have the same schedule and images. Otherwise the paper's "
+        f"settings: SGD, momentum {MOMENTUM}, weight decay {DECAY:g}, batches of {BATCH}, a rate of {settings.rate:g} "
+        f"halved after each eighth of the run (the paper: 0.1), β = {BETA}, λq = 0.4, λc = 0.1, K = 256, Q = 20, "
+        "shifts by up to 4 pixels and mirror images. Penalties grow to their full weight over the first "
+        f"{settings.warm:.0%} of the steps, or the code collapses before anything is learned."
+    )
 
 
 def runs(networks: Sequence[str], seeds: Sequence[int], sweep: bool) -> list[Run]:
@@ -383,7 +211,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", default="cifar10", help="a name, a folder or a packed file")
     parser.add_argument("--out", type=Path, required=True, help="a folder for the numbers of each run")
-    parser.add_argument("--page", type=Path, help="a Markdown file for the results")
+    parser.add_argument("--page", type=Path, help="a Markdown file for the results; a figure is drawn beside it")
     parser.add_argument("--train", type=int, default=50_000, help="how many images to train on")
     parser.add_argument("--test", type=int, default=10_000)
     parser.add_argument("--width", type=float, default=0.25)
@@ -406,15 +234,17 @@ def main(arguments: list[str] | None = None) -> None:
         error = json.loads((options.out / run.file).read_text())["error"]
         print(f"{run.file}: error {error:.2%}, after {time.perf_counter() - start:.0f} s", file=sys.stderr, flush=True)
     results = [json.loads((options.out / run.file).read_text()) for run in planned]
-    device = ", ".join(sorted({r["device"] for r in results}))
     words = [word for word in given if word != "--no-train"]
     command = shlex.join(["python", "experiments/bottleneck/narrow.py", *words])
-    text = page(settings, results, command, device, sum(r["seconds"] for r in results))
-    if options.page:
-        with writing(options.page) as beside:
-            beside.write_text(text)
-    else:
-        print(text)
+    if not options.page:
+        print(page(described(settings), results, command))
+        return
+    drawing = options.page.with_suffix(".png")
+    scored = any("scores" in result for result in results)
+    if scored:
+        save(curves(results), drawing)
+    with writing(options.page) as beside:
+        beside.write_text(page(described(settings), results, command, drawing.name if scored else None))
 
 
 def in_turn(settings: Settings, out: Path, missing: Sequence[Run], jobs: int) -> Iterator[Run]:

@@ -32,10 +32,12 @@ class Halves(ImageSet):
 
 
 def run(folder: Path, *options: str, networks: tuple[str, ...] = ("vgg_aib_qt",)) -> None:
+    sys.path.insert(0, str(SCRIPT.parent))  # as where a script is run
     spec = importlib.util.spec_from_file_location("narrow", SCRIPT)
     narrow = importlib.util.module_from_spec(spec)
     sys.modules["narrow"] = narrow
     spec.loader.exec_module(narrow)
+    sys.path.remove(str(SCRIPT.parent))
     given = [
         "--data",
         str(folder / "halves.safetensors"),
