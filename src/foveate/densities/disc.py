@@ -13,7 +13,7 @@ The direction of the chords makes the inner integral smooth in the outer variabl
 the disc is all but a half plane for the Gaussian, or C all but round, so that the Gaussian across the chords is
 independent of the distance to the rim. Without either, the rim would cut the Gaussian at a slant and the outer
 integrand would have a kink. The number of nodes is fixed by the type: errors are below 2e-9 of the largest value in
-float64 and 2e-6 in float32 (tests/densities/test_disc.py), and nothing waits for the device.
+float64 and 2e-6 in float32 (tests/densities/test_expectations.py), and nothing waits for the device.
 """
 
 import math
@@ -46,6 +46,7 @@ class Rule(NamedTuple):
 
 
 RULES = {torch.float32: Rule(18, 16, 5.1, 3.0, 38.0), torch.float64: Rule(32, 24, 6.4, 4.0, 340.0)}
+BLOCK = 512  # Gaussians whose nodes are computed at once: they stay in the cache of a core
 ROUND, CURVED = 2.0, 0.2  # chords follow the major axis where it is over ROUND minor ones and over √(CURVED·minor)
 
 
@@ -263,8 +264,7 @@ def disc_integrals(discs: Discs, dtype: torch.dtype) -> DiscIntegrals:
     frame, rule = Frame.of(discs), RULES[dtype]
     chords = Chords.of(frame, dtype)
     table = _table(_inner_rows, rule.along, dtype, discs.m1.device)
-    gaussian = _bell(torch.addcmul(chords.shift[..., None], chords.stretch[..., None], table[0]), rule)
-    p0, p1, p2 = _product(gaussian, table[1:].mT).unbind(-1)
+    p0, p1, p2 = _along(chords, table, rule)
     y, half, c, r = chords.y, chords.half, chords.center, chords.radius
     weight = chords.weight * r
     along = [p0, c * p0 + r * p1, c * c * p0 + r * (2 * c * p1 + r * p2)]  # of 1, x and x²
@@ -283,6 +283,22 @@ def disc_integrals(discs: Discs, dtype: torch.dtype) -> DiscIntegrals:
         e2 * e2 * myy + 2 * e1 * e2 * mxy + e1 * e1 * mxx,
     )
     return DiscIntegrals(*(t.reshape(shape) for t in turned))
+
+
+def _along(chords: Chords, table: Tensor, rule: Rule) -> tuple[Tensor, Tensor, Tensor]:
+    """∫ ξᵖ exp(−(shift + stretch·ξ)²) dξ over [−1, 1] for p = 0, 1, 2, each (pairs, across).
+
+    Nodes come first: what varies fastest in memory is then long, which makes it several times quicker.
+    """
+    xi, weights = table[0, :, None, None], table[1:]
+    blocks = chords.shift.device.type == "cpu" and not torch.compiler.is_compiling()
+    count = BLOCK if blocks else max(len(chords.shift), 1)
+    found = []
+    for shift, stretch in zip(chords.shift.split(count), chords.stretch.split(count), strict=True):
+        gaussian = _bell(torch.addcmul(shift, stretch, xi), rule)
+        found.append(_product(weights, gaussian.flatten(1)).unflatten(1, shift.shape))
+    p0, p1, p2 = (found[0] if len(found) == 1 else torch.cat(found, 1)).unbind(0)
+    return p0, p1, p2
 
 
 def disc_moments(m1: Tensor, m2: Tensor, c11: Tensor, c12: Tensor, c22: Tensor, order: int) -> Tensor:

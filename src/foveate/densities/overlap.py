@@ -16,7 +16,7 @@ from foveate.densities.disc import DiscIntegrals, Discs, disc_integrals, disc_mo
 from foveate.densities.matrices import symmetric_parts
 from foveate.densities.precision import at_least_single, broadcast, double, without_autocast
 
-CHUNK = 4096  # pairs at once: their nodes stay in the cache of a CPU
+CHUNK = 16_384  # pairs at once, lest many of them need much memory
 
 
 @without_autocast
@@ -113,7 +113,7 @@ class _Overlap(torch.autograd.Function):
 
 
 def _in_chunks(discs: Discs, dtype: torch.dtype) -> DiscIntegrals:
-    """`disc_integrals`, so many at once that the nodes stay in the cache."""
+    """`disc_integrals`, not too many at once."""
     shape, flat = discs.m1.shape, [t.reshape(-1) for t in discs]
     if flat[0].numel() <= CHUNK or flat[0].device.type != "cpu":
         return DiscIntegrals(*(t.reshape(shape) for t in disc_integrals(Discs(*flat), dtype)))
