@@ -1,9 +1,13 @@
 """The benchmark runs, and its ratios are ratios."""
 
+import importlib.util
+import math
+import re
 import subprocess
 import sys
 import time
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -83,3 +87,58 @@ def test_the_script_for_full_attention_writes_its_table(tmp_path) -> None:
     assert all(float(row[1]) > 0 for row in rows)
     bounded = [row for row in rows if row[2] != "–"]
     assert (outcome.returncode == 0) == all(row[3] == "yes" for row in bounded)
+
+
+def script(name: str) -> ModuleType:
+    """A benchmark as a module."""
+    spec = importlib.util.spec_from_file_location(name, FOLDER / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # where its dataclasses look for their types
+    spec.loader.exec_module(module)
+    return module
+
+
+def tables(text: str) -> list[list[list[str]]]:
+    """The tables of a Markdown text: rows of cells, the heads left out."""
+    blocks = re.findall(r"(?:^\|.*\n?)+", text, re.MULTILINE)
+    return [[[c.strip() for c in line.strip("|").split(" | ")] for line in b.splitlines()[2:]] for b in blocks]
+
+
+def test_expectations_five_ways_and_ours(capsys) -> None:
+    pytest.importorskip("scipy")
+    tiny = ["--count", "6", "--slow", "1", "--batch", "3", "--functions", "9", "--seconds", "0", "--no-compile"]
+    assert script("expectations").main(tiny) in (0, 1)
+    methods, layer, errors = tables(capsys.readouterr().out)
+    largest = {row[0]: float(row[3]) for row in methods}
+    assert list(largest)[:5] == ["2D-Num", "2D-Num-Circle", "2D-Num-Polar", "1D-Num", "1D-Naive"]
+    assert largest["ours, float64"] < 1e-8
+    assert largest["ours, float32"] < 1e-5
+    assert largest["1D-Num"] < 1e-8 < 1e-4 < largest["1D-Naive"]
+    assert [float(cell) > 0 for cell in layer[0][2:4]] == [True, True]
+    ours, twice, once = ([float(cell) for cell in row[1:]] for row in errors)
+    assert all(a < 1e-5 and 1_000 * a < b for a, b in zip(ours, twice, strict=True))
+    assert all(a < b for a, b in zip(once, twice, strict=True))
+
+
+def test_fits_of_a_batch(capsys) -> None:
+    pytest.importorskip("sklearn")
+    assert script("mixtures").main(["--batch", "2", "--size", "5", "--steps", "3", "--seconds", "0"]) in (0, 1)
+    (rows,) = tables(capsys.readouterr().out)
+    assert len(rows) == 4
+    assert all(math.isfinite(float(row[1])) for row in rows)
+
+
+def test_growth_with_the_positions(capsys) -> None:
+    tiny = ["--sides", "4", "8", "--channels", "8", "--heads", "2", "--basis", "9", "--seconds", "0"]
+    assert script("transformer").main(tiny) in (0, 1)
+    (rows,) = tables(capsys.readouterr().out)
+    assert [row[:2] for row in rows] == [["4×4", "16"], ["8×8", "64"]]
+    assert all(float(cell) > 0 for row in rows for cell in row[2:])
+
+
+def test_tvmax_and_the_value_function(capsys) -> None:
+    assert script("tvmax").main(["--batch", "2", "--size", "4", "--times", "1"]) == 0
+    assert len(tables(capsys.readouterr().out)[0]) == 6
+    assert script("value_function").main() == 0
+    (rows,) = tables(capsys.readouterr().out)
+    assert [row[0] for row in rows] == ["14×14, 100", "14×14, 49", "7×7, 100", "7×7, 49"]
