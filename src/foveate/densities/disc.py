@@ -295,9 +295,9 @@ def _along(chords: Chords, table: Tensor, rule: Rule) -> tuple[Tensor, Tensor, T
     blocks = chords.shift.device.type == "cpu" and not torch.compiler.is_compiling()
     count = BLOCK if blocks else max(pairs, 1)
     found = []
-    for shift, stretch in zip(chords.shift.split(count, 1), chords.stretch.split(count, 1), strict=True):
+    for shift, stretch in zip(*(torch.split(t, count, 1) for t in (chords.shift, chords.stretch)), strict=True):
         gaussian = _bell(torch.addcmul(shift, stretch, xi), rule)
-        found.append(_product(weights, gaussian.flatten(1)).unflatten(1, shift.shape))
+        found.append(_product(weights, gaussian.flatten(1)).reshape(3, *shift.shape))
     p0, p1, p2 = (found[0] if len(found) == 1 else torch.cat(found, 2)).unbind(0)
     return p0, p1, p2
 

@@ -61,6 +61,9 @@ class Pool(nn.Module):
 class Score(nn.Module):
     """A score for each position: affine(x) (continuous 6.2.2), or through a hidden layer, which a query may enter.
 
+    Training starts from equal scores, so from a look at everything: a sparse transform of other ones would look at a few
+    positions and have a gradient at these alone.
+
     Args:
         channels: of the features.
         hidden: width of the hidden layer; 0 for none, unless there is a query, when it is `channels`.
@@ -81,6 +84,7 @@ class Score(nn.Module):
         self.hidden = nn.Linear(channels, hidden) if hidden else None
         self.dropout = nn.Dropout(dropout)
         self.last = nn.Linear(hidden or channels, 1)
+        nn.init.zeros_(self.last.weight)
 
     def forward(self, x: Tensor, query: Tensor | None = None) -> Tensor:
         """Features (B, C, …) and query (B, Q) to scores (B, positions), in float32 at least."""
