@@ -6,6 +6,7 @@ import pickle
 
 import pytest
 import torch
+from scored import scored
 from torch import nn
 
 import foveate as fv
@@ -38,7 +39,7 @@ def host_of(name: str) -> nn.Module:
 
 def attached(name: str, pool: str) -> nn.Module:
     kind, options = POOLS[pool]
-    return fv.attach(host_of(name), HOSTS[name], kind, example=IMAGES, **options)
+    return scored(fv.attach(host_of(name), HOSTS[name], kind, example=IMAGES, **options))
 
 
 @pytest.mark.parametrize("pool", POOLS)

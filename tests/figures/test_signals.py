@@ -21,7 +21,7 @@ def test_each_attention_is_drawn_where_it_is() -> None:
     gazes = {name: pool.look(features) for name, pool in pools.items()}
     figure = attended_signals(torch.randn(2, 50), gazes, ["early", "late"])
     axes = np.array(figure.axes).reshape(3, 2)
-    assert [ax.get_title() for ax in axes[0]] == ["early", "late"]
+    assert [ax.get_title(loc="left") or ax.get_title() for ax in axes[0]] == ["early", "late"]
     for row in axes[1:]:
         for ax, (start, end) in zip(row, ((0.2, 0.26), (0.8, 0.86)), strict=True):
             points, values = ax.lines[0].get_data()

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from scored import scored
 from torch import nn
 
 from foveate import watch
@@ -11,7 +12,7 @@ from foveate.pooling import DiscretePool
 
 def network(**options) -> AnswerNetwork:
     sizes = {"width": 16, "fused": 24, "layers": 2, "heads": 4, "hidden": 8, "embedding": 6, "dropout": 0.0}
-    return AnswerNetwork(20, 5, 12, DiscretePool(16), **{**sizes, **options}).eval()
+    return scored(AnswerNetwork(20, 5, 12, DiscretePool(16), **{**sizes, **options})).eval()
 
 
 def attention(x, y, module: nn.MultiheadAttention, heads: int, ignored) -> torch.Tensor:
@@ -99,7 +100,7 @@ def test_word_vectors() -> None:
 
 
 def test_words_that_fill_up_weigh_nothing() -> None:
-    pool, words = WordPool(8, 4, 0.0), torch.randn(2, 5, 8)
+    pool, words = scored(WordPool(8, 4, 0.0)), torch.randn(2, 5, 8)
     ignored = torch.tensor([[False] * 3 + [True] * 2] * 2)
     assert torch.allclose(pool(words, ignored), pool(words[:, :3], ignored[:, :3]), atol=1e-6)
 

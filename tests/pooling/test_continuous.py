@@ -6,6 +6,7 @@ import pickle
 import pytest
 import torch
 import torch.nn.functional as F
+from scored import scored
 
 import foveate as fv
 from foveate.densities import Gaussian, GaussianBasis, TruncatedParaboloid, grid_points
@@ -56,7 +57,7 @@ def by_hand(pool: ContinuousPool, x: torch.Tensor, fine: int = 400) -> torch.Ten
 @pytest.mark.parametrize("alpha", [1, 2])
 @pytest.mark.parametrize("size", [(6, 6), (5, 8)])
 def test_the_context_is_the_integral_of_the_value_function(alpha: int, size: tuple[int, int]) -> None:
-    pool = ContinuousPool(3, alpha=alpha, basis=16).double()
+    pool = scored(ContinuousPool(3, alpha=alpha, basis=16)).double()
     x = torch.randn(2, 3, *size, dtype=torch.float64)
     assert torch.allclose(pool(x), by_hand(pool, x), rtol=1e-3, atol=1e-3)
 
@@ -96,7 +97,7 @@ def test_by_default_a_constant_image_has_its_constant_as_context(size, variance:
 @pytest.mark.parametrize("size", [(1, 1), (1, 6), (7, 4)])
 @pytest.mark.parametrize("batch", [0, 1, 3])
 def test_any_batch_and_size_and_finite_gradients(kind: str, size: tuple[int, int], batch: int) -> None:
-    pool = ContinuousPool(5, **KINDS[kind])
+    pool = scored(ContinuousPool(5, **KINDS[kind]))
     x = torch.randn(batch, 5, *size, requires_grad=True)
     gaze = pool.look(x)
     pool(x).square().sum().backward()
@@ -126,14 +127,14 @@ def test_degenerate_scores(kind: str, scores: str) -> None:
 
 @pytest.mark.parametrize("alpha", [1, 2])
 def test_gradcheck(alpha: int) -> None:
-    pool = ContinuousPool(2, alpha=alpha, basis=9).double()
+    pool = scored(ContinuousPool(2, alpha=alpha, basis=9)).double()
     x = torch.randn(1, 2, 3, 4, dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(pool, (x,), atol=1e-6, rtol=1e-4)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_autocast_keeps_densities_in_float32(dtype: torch.dtype) -> None:
-    pool, x = ContinuousPool(8, alpha=2), torch.randn(2, 8, 6, 6)
+    pool, x = scored(ContinuousPool(8, alpha=2)), torch.randn(2, 8, 6, 6)
     with torch.autocast("cpu", dtype):
         gaze, context = pool.look(x), pool(x.to(dtype))
     assert gaze.map.dtype == gaze.covariances.dtype == torch.float32
@@ -155,7 +156,7 @@ def test_sparse_densities_have_exact_zeros_and_are_drawn_at_any_size() -> None:
 
 @pytest.mark.parametrize("kind", ["softmax", "sparsemax", "mixture"])
 def test_the_gaze_moves_with_the_image(kind: str) -> None:
-    pool, x = ContinuousPool(3, **KINDS[kind]), 3 * torch.randn(2, 3, 9, 9)
+    pool, x = scored(ContinuousPool(3, **KINDS[kind])), 3 * torch.randn(2, 3, 9, 9)
     gaze = pool.look(x)
     turn = similarity(torch.full((2,), torch.pi / 2), torch.ones(2), torch.zeros(2, 2))
     moved = gaze.move(turn)
@@ -167,7 +168,7 @@ def test_the_gaze_moves_with_the_image(kind: str) -> None:
 @pytest.mark.parametrize("alpha", [1, 2])
 def test_rims_are_ellipses_that_figures_know(alpha: int) -> None:
     rims = pytest.importorskip("foveate.figures").rims
-    gaze = ContinuousPool(3, alpha=alpha).look(3 * torch.randn(2, 3, 9, 9)).detach()
+    gaze = scored(ContinuousPool(3, alpha=alpha)).look(3 * torch.randn(2, 3, 9, 9)).detach()
     rim = torch.as_tensor(rims(gaze, 1)[0])
     inside = gaze.density.pdf(rim)[1]
     expected = (
@@ -193,7 +194,7 @@ def test_signals() -> None:
 
 
 def test_the_regression_is_made_once_for_each_size_and_does_not_grow_for_ever(monkeypatch) -> None:
-    pool, made = ContinuousPool(2, basis=9), []
+    pool, made = scored(ContinuousPool(2, basis=9)), []
     original = Regressions._make
     monkeypatch.setattr(
         Regressions, "_make", lambda self, b, size, like: made.append(size) or original(self, b, size, like)
@@ -211,7 +212,7 @@ def test_the_regression_is_made_once_for_each_size_and_does_not_grow_for_ever(mo
 
 
 def test_copies_and_pickles() -> None:
-    pool, x = ContinuousPool(2, basis=9), torch.randn(1, 2, 5, 5)
+    pool, x = scored(ContinuousPool(2, basis=9)), torch.randn(1, 2, 5, 5)
     before = pool(x)
     assert torch.equal(copy.deepcopy(pool)(x), before)
     twin = pickle.loads(pickle.dumps(pool))
@@ -222,7 +223,7 @@ def test_copies_and_pickles() -> None:
 
 
 def test_a_learned_basis_is_not_remembered() -> None:
-    pool = ContinuousPool(2, basis=9)
+    pool = scored(ContinuousPool(2, basis=9))
     centers = torch.nn.Parameter(pool.look.basis.centers.clone())
     del pool.look.basis.centers
     pool.look.basis.centers = centers

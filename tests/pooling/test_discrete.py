@@ -3,6 +3,7 @@
 import entmax
 import pytest
 import torch
+from scored import scored
 
 import foveate as fv
 from foveate.pooling import DiscretePool
@@ -27,7 +28,7 @@ def weights_by_bisection(scores: torch.Tensor, alpha: float) -> torch.Tensor:
     ("transform", "alpha"), [("softmax", 1), ("sparsemax", 2), ("entmax15", 1.5), ("entmax", None)]
 )
 def test_the_context_is_the_average_under_the_transform(transform: str, alpha: float | None) -> None:
-    pool = DiscretePool(4, transform).double()
+    pool = scored(DiscretePool(4, transform)).double()
     x = 3 * torch.randn(3, 4, 5, 2, dtype=torch.float64)
     alpha = pool.look.alpha.item() if alpha is None else alpha
     for image, context in zip(x, pool(x), strict=True):
@@ -38,7 +39,7 @@ def test_the_context_is_the_average_under_the_transform(transform: str, alpha: f
 
 
 def test_a_query_enters_the_hidden_layer() -> None:
-    pool = DiscretePool(4, hidden=3, query=2)
+    pool = scored(DiscretePool(4, hidden=3, query=2))
     x, query = torch.randn(2, 4, 3, 3), torch.randn(2, 2)
     score = pool.look.score
     context = []
@@ -60,7 +61,7 @@ def test_a_query_enters_the_hidden_layer() -> None:
 @pytest.mark.parametrize("size", [(1, 1), (1, 6), (7, 4), (9,)])
 @pytest.mark.parametrize("batch", [0, 1, 3])
 def test_any_batch_and_size_and_finite_gradients(transform: str, size: tuple[int, ...], batch: int) -> None:
-    pool = DiscretePool(5, transform)
+    pool = scored(DiscretePool(5, transform))
     x = torch.randn(batch, 5, *size, requires_grad=True)
     gaze = pool.look(x)
     pool(x).square().sum().backward()
@@ -73,7 +74,7 @@ def test_any_batch_and_size_and_finite_gradients(transform: str, size: tuple[int
 @pytest.mark.parametrize("transform", TRANSFORMS)
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_autocast_keeps_the_weights_in_float32(transform: str, dtype: torch.dtype) -> None:
-    pool, x = DiscretePool(8, transform), torch.randn(2, 8, 6, 6)
+    pool, x = scored(DiscretePool(8, transform)), torch.randn(2, 8, 6, 6)
     with torch.autocast("cpu", dtype):
         gaze, context = pool.look(x), pool(x.to(dtype))
     assert gaze.weights.dtype == torch.float32
@@ -94,14 +95,14 @@ def test_gradients_against_finite_differences_and_the_package(transform: str) ->
 
 
 def test_learned_alpha_learns() -> None:
-    pool = DiscretePool(4, "entmax")
+    pool = scored(DiscretePool(4, "entmax"))
     pool(torch.randn(3, 4, 4, 4)).square().sum().backward()
     assert pool.look.power.grad.abs() > 0
     assert 1 < pool.look.alpha < 2
 
 
 def test_the_grid_is_drawn_in_cells_and_moved_with_the_image() -> None:
-    pool, x = DiscretePool(4, "sparsemax"), 5 * torch.randn(1, 4, 3, 5)
+    pool, x = scored(DiscretePool(4, "sparsemax")), 5 * torch.randn(1, 4, 3, 5)
     gaze = pool.look(x)
     drawn = gaze.render((12, 20))
     assert torch.equal(drawn, gaze.map.repeat_interleave(4, 2).repeat_interleave(4, 3))
@@ -117,3 +118,12 @@ def test_errors_teach() -> None:
         DiscretePool(4)(torch.zeros(2, 4))
     with pytest.raises(ValueError, match="channels must be positive"):
         DiscretePool(0)
+
+
+@pytest.mark.parametrize("transform", TRANSFORMS)
+def test_training_starts_from_a_look_at_everything(transform: str) -> None:
+    """The average of all positions, and a gradient from each of them, sparse transforms included."""
+    pool, x = DiscretePool(4, transform, hidden=6), torch.randn(2, 4, 5, 7)
+    torch.testing.assert_close(pool(x), x.mean(dim=(2, 3)))
+    pool(x).square().sum().backward()
+    assert (pool.look.score.last.weight.grad != 0).any()

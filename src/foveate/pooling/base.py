@@ -61,7 +61,7 @@ class Pool(nn.Module):
 class Score(nn.Module):
     """A score for each position: affine(x) (continuous 6.2.2), or through a hidden layer, which a query may enter.
 
-    Training starts from equal scores, so from a look at everything: a sparse transform of other ones would look at a few
+    Training starts from equal scores, so from a look at everything: a sparse transform of other ones would look at few
     positions and have a gradient at these alone.
 
     Args:
