@@ -16,7 +16,7 @@ import shlex
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -217,6 +217,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--width", type=float, default=0.25)
     parser.add_argument("--epochs", type=int, default=20)
     parser.add_argument("--rate", type=float, default=0.03, help="the first learning rate")
+    parser.add_argument("--warm", type=float, default=WARM, help="share of the steps over which penalties grow")
     parser.add_argument("--networks", nargs="+", choices=NETWORKS, default=NETWORKS)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1])
     parser.add_argument("--jobs", type=int, default=1, help="how many runs side by side")
@@ -224,7 +225,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--no-sweep", action="store_true", help="leave out the other values of β")
     given = sys.argv[1:] if arguments is None else arguments
     options = parser.parse_args(given)
-    settings = Settings(options.data, options.train, options.test, options.width, options.epochs, options.rate)
+    settings = Settings(**{field.name: getattr(options, field.name) for field in fields(Settings)})
     claim(settings, options.out)
     start = time.perf_counter()
     planned = runs(options.networks, options.seeds, not options.no_sweep)
