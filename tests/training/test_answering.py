@@ -118,7 +118,10 @@ def test_the_comparison_its_tables_and_its_figure(quick, tmp_path: Path) -> None
     assert pd.read_csv(tmp_path / "table.csv")["accuracy"].tolist() == pytest.approx(table["accuracy"].tolist())
     answer_report.show(table, modes)
     paths = answer_report.write(settings, tmp_path, table, modes)
-    assert [path.name for path in paths] == ["table.csv", "attended.png"]
+    assert [path.name for path in paths] == ["table.csv", "table.md", "attended.png"]
+    page = (tmp_path / "table.md").read_text()
+    assert f"| softmax-pool | {100 * mean:.1f} ± " in page
+    assert "| 1e+04 | 100.00 | 0.00 |" in page.replace("10000", "1e+04")
     with pytest.raises(ValueError, match="pass --resume"):
         compare_poolings(settings, tmp_path)
 

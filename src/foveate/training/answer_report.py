@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
@@ -11,6 +12,7 @@ from rich.table import Table
 from foveate.data.questions import SceneQuestions
 from foveate.figures import save
 from foveate.figures.densities import attended
+from foveate.files import writing
 from foveate.gaze import Gaze
 from foveate.training.answer_runs import UNIMODAL, Settings, load_network, runs_of, with_selection
 from foveate.training.answering import Asked, outputs
@@ -18,39 +20,64 @@ from foveate.training.progress import console
 from foveate.training.runs import TABLE, spread
 from foveate.training.scene_features import SEEDS
 
+PAGE = "table.md"
 SHOWN, PIXELS = 6, 224  # questions in a figure, and the pixels of their pictures
 
 
-def show(table: pd.DataFrame, modes: pd.DataFrame) -> None:
-    """Print accuracy and share of attention on the asked-about objects, and how many modes were chosen."""
+@dataclass(frozen=True)
+class Part:
+    """A table to be read: its title, the heads of its columns, and its rows as they are printed."""
+
+    title: str
+    heads: list[str]
+    rows: list[list[str]]
+
+
+def parts(table: pd.DataFrame, modes: pd.DataFrame) -> list[Part]:
+    """Accuracy and share of attention on the asked-about objects, and how many modes were chosen, in per cent."""
+    found = []
     for title, prefix in (("accuracy [%]", "accuracy"), ("attention on the asked-about objects [%]", "inside")):
         columns = [c for c in table.columns if c.split("_")[0] == prefix and not c.endswith("_std")]
+        rows = [
+            [str(row["pooling"]), *(spread(100 * row[c], 100 * row.get(f"{c}_std", float("nan")), 1) for c in columns)]
+            for _, row in table.iterrows()
+        ]
         if columns:
-            console.print(_view(table, columns, title))
+            found.append(Part(title, ["pooling", *(c.partition("_")[2] or "overall" for c in columns)], rows))
     if len(modes):
-        view = Table(title="optimum number of modes [% of questions]", box=None, header_style="bold")
-        for column in modes.columns:
-            view.add_column(column if column == "λ" else f"K* = {column}", justify="right")
-        for _, row in modes.iterrows():
-            view.add_row(f"{row['λ']:g}", *(f"{100 * row[c]:.2f}" for c in modes.columns[1:]))
+        heads = [column if column == "λ" else f"K* = {column}" for column in modes.columns]
+        shares = [[f"{row['λ']:g}", *(f"{100 * row[c]:.2f}" for c in modes.columns[1:])] for _, row in modes.iterrows()]
+        found.append(Part("optimum number of modes [% of questions]", heads, shares))
+    return found
+
+
+def show(table: pd.DataFrame, modes: pd.DataFrame) -> None:
+    """Print the tables."""
+    for part in parts(table, modes):
+        view = Table(title=part.title, box=None, header_style="bold")
+        for place, head in enumerate(part.heads):
+            view.add_column(head, justify="right" if place else "left", no_wrap=not place)
+        for row in part.rows:
+            view.add_row(*row)
         console.print(view)
 
 
-def _view(table: pd.DataFrame, columns: list[str], title: str) -> Table:
-    view = Table(title=title, box=None, header_style="bold")
-    view.add_column("pooling", no_wrap=True)
-    for column in columns:
-        view.add_column(column.partition("_")[2] or "overall", justify="right")
-    for _, row in table.iterrows():
-        cells = [spread(100 * row[c], 100 * row.get(f"{c}_std", float("nan")), 1) for c in columns]
-        view.add_row(str(row["pooling"]), *cells)
-    return view
+def page(table: pd.DataFrame, modes: pd.DataFrame) -> str:
+    """The tables in Markdown."""
+    lines = []
+    for part in parts(table, modes):
+        lines += [f"**{part.title}**", ""]
+        lines += [f"| {' | '.join(part.heads)} |", "|---|" + "---:|" * (len(part.heads) - 1)]
+        lines += [f"| {' | '.join(row)} |" for row in part.rows] + [""]
+    return "\n".join(lines)
 
 
 def write(settings: Settings, out: Path, table: pd.DataFrame, modes: pd.DataFrame) -> list[Path]:
-    """Draw where each pooling looked, for the first seed's networks; the paths of all that there is to see."""
+    """Write the tables in Markdown, draw where the first seed's networks looked; the paths of all there is to see."""
+    with writing(out / PAGE) as beside:
+        beside.write_text(page(table, modes))
     if settings.data != "scenes":
-        return [out / TABLE]
+        return [out / TABLE, out / PAGE]
     runs = [run for run in runs_of(settings, out) if run.seed == settings.seeds[0]]
     val = settings.asked(out / "data")[1]
     chosen = _varied(val)
@@ -67,7 +94,8 @@ def write(settings: Settings, out: Path, table: pd.DataFrame, modes: pd.DataFram
     items = [scenes[index] for index in chosen]
     pictures, masks = (torch.stack([item[name] for item in items]) for name in ("image", "mask"))
     questions, right = [f"{item.words}?" for item in items], [scenes.classes[item.label] for item in items]
-    return [out / TABLE, save(attended(pictures, gazes, questions, right, answers, masks), out / "attended.png")]
+    figure = attended(pictures, gazes, questions, right, answers, masks)
+    return [out / TABLE, out / PAGE, save(figure, out / "attended.png")]
 
 
 def _varied(asked: Asked) -> list[int]:
