@@ -139,7 +139,10 @@ def test_gradients_by_the_density_and_by_the_basis(density, basis) -> None:
     assert gradcheck(function, parameters, atol=1e-6, rtol=1e-5)
 
 
-@pytest.mark.parametrize(("density", "basis"), [(TruncatedParaboloid, GaussianBasis), (Gaussian, ParaboloidBasis)])
+@pytest.mark.parametrize(
+    ("density", "basis"),
+    list(product([Gaussian, TruncatedParaboloid], [GaussianBasis, ParaboloidBasis])),
+)
 def test_second_derivatives(density, basis) -> None:
     function, parameters = expectation(density, basis), some_parameters(1, 2)
     assert gradgradcheck(function, parameters, atol=1e-5, rtol=1e-4)
@@ -231,6 +234,7 @@ def test_gradients_on_the_line() -> None:
         for density in (Gaussian, TruncatedParaboloid):
             inputs = (loc.clone().requires_grad_(), scale.clone().requires_grad_())
             assert gradcheck(lambda *p, d=density, f=functions: d(*p).expect(f), inputs)
+            assert gradgradcheck(lambda *p, d=density, f=functions: d(*p).expect(f), inputs)
 
 
 def test_paraboloids_of_paraboloids() -> None:
