@@ -104,15 +104,14 @@ def _see(onlookers: Sequence[Onlooker], images: Sequence[Tensor]) -> tuple[list[
 
 
 def caption(said: Sequence[tuple[str, float]]) -> str:
-    """What networks take an image for: all of them one thing, or each its own, in the order of the figure's rows.
+    """What one network takes an image for and how sure it is, or what several do, each class once.
 
     >>> caption([("cat", 0.9)]), caption([("cat", 0.9), ("cat", 0.7)]), caption([("cat", 0.9), ("dog", 0.7)])
     ('cat 90%', 'cat', 'cat / dog')
     """
     if len(said) == 1:
         return f"{said[0][0]} {said[0][1]:.0%}"
-    names = [name for name, _ in said]
-    return names[0] if len(set(names)) == 1 else " / ".join(names)
+    return " / ".join(dict.fromkeys(name for name, _ in said))
 
 
 def _batches(files: ImageFiles) -> Iterator[list[Tensor]]:
