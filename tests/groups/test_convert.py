@@ -95,6 +95,19 @@ def test_it_has_about_the_parameters_of_the_host_or_as_many_channels(name: str) 
         assert parameter_count(wide) > 3.5 * parameter_count(host)
 
 
+@pytest.mark.slow
+def test_the_published_vgg_whole() -> None:
+    """With its head of 100 million parameters, which takes 7 GB of memory on the way."""
+    host = timm.create_model("vgg11_bn", num_classes=10)
+    parameters = parameter_count(host)
+    net = convert(host, P4).eval()
+    assert parameter_count(net) == pytest.approx(parameters, rel=1e-3)
+    image = torch.randn(1, 3, 64, 64)
+    with torch.no_grad():
+        logits = net(torch.cat([P4.transform(image, h) for h in range(4)]))
+    assert (logits - logits[:1]).abs().max() <= 1e-4 * logits.abs().max()
+
+
 def test_on_the_trivial_group_it_is_the_host() -> None:
     host = TinyCNN(10).eval()
     net = convert(host, TRIVIAL)
