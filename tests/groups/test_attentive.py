@@ -2,6 +2,7 @@
 
 import copy
 import itertools
+from functools import partial
 
 import pytest
 import torch
@@ -290,6 +291,24 @@ def test_any_shape(attention: str, batch: int, size: tuple[int, int]) -> None:
     assert x.grad.isfinite().all()
     last = x.detach().contiguous(memory_format=torch.channels_last)
     assert torch.allclose(model(last), y, atol=1e-6)
+
+
+@pytest.mark.parametrize("attention", KINDS)
+def test_as_one_graph_compiled_and_exported(attention: str) -> None:
+    net, x = pair(P4, attention, 2, kernel_size=2, dilation=2)[1], torch.randn(2, 2, 4, 7, 7)
+    y = net(x)
+    close = partial(torch.allclose, rtol=1e-4, atol=1e-4 * float(y.detach().abs().max()))
+    gradients = torch.autograd.grad(y.square().sum(), list(net.parameters()))
+    try:
+        compiled = torch.compile(net, fullgraph=True, backend="aot_eager")(x)
+        found = torch.autograd.grad(compiled.square().sum(), list(net.parameters()))
+        assert close(compiled, y)
+        for a, b in zip(found, gradients, strict=True):
+            assert (a - b).abs().max() <= 1e-4 * b.abs().max()
+        exported = torch.export.export(net, (x,)).module()
+        assert close(exported(x), y)
+    finally:
+        torch._dynamo.reset()
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])

@@ -45,11 +45,9 @@ class Window:
     def columns(self, x: Tensor) -> Tensor:
         """What the filters see: (B, T, in, H, W) to (B, T, in, k², L)."""
         height, width = self.output_size(x)
-        down, right = x.stride()[-2:]
-        steps = (down * self.dilation, right * self.dilation, down * self.stride, right * self.stride)
-        size = (*x.shape[:3], self.kernel_size, self.kernel_size, height, width)
-        seen = x.as_strided(size, (*x.stride()[:3], *steps), x.storage_offset())
-        return seen.reshape(*x.shape[:3], self.kernel_size**2, height * width)
+        reach = self.dilation * (self.kernel_size - 1) + 1
+        seen = x.unfold(3, reach, self.stride).unfold(4, reach, self.stride)[..., :: self.dilation, :: self.dilation]
+        return seen.permute(0, 1, 2, 5, 6, 3, 4).reshape(*x.shape[:3], self.kernel_size**2, height * width)
 
     def add_back(self, columns: Tensor, x: Tensor) -> None:
         """Add columns (B, T, in, k², L) to what they were seen in, x (B, T, in, H, W), in place."""
@@ -137,8 +135,8 @@ class _SumAndMaxOverChannels(torch.autograd.Function):
             columns, kernels = window.columns(x[images, pose]), filters[images, pose]
             for some in blocks:
                 responses = torch.matmul(kernels[..., some, :], columns)
-                torch.sum(responses, 2, out=both[0, images, pose, some])
-                torch.amax(responses, 2, out=both[1, images, pose, some])
+                both[0, images, pose, some] = responses.sum(2)
+                both[1, images, pose, some] = responses.amax(2)
         return both
 
     @staticmethod
