@@ -285,6 +285,38 @@ def test_compatibility_is_a_softmax_of_inner_products_with_the_sum() -> None:
     assert isinstance(CompatibilityAttention(3, 3).project, nn.Identity)
 
 
+def test_the_global_feature_moves_no_compatibility_map_for_a_softmax_takes_it_away() -> None:
+    module, x = CompatibilityAttention(4, 3), torch.randn(2, 4, 5, 6)
+    maps = []
+    for whole in (torch.zeros(2, 3), torch.randn(2, 3)):
+        with fv.watch(module) as seen:
+            module(x, whole)
+        maps.append(seen[""].map)
+    assert torch.allclose(*maps, atol=1e-6)
+
+
+def test_a_pixel_reaches_as_much_of_a_map_as_the_page_of_results_says() -> None:
+    reach = {}
+    for name in ("vgg_att3", "vgg_aib"):
+        model = small(name).eval().double()
+        maps = []
+        for change in (0.0, 1.0):
+            images = torch.rand(1, 3, 64, 64, generator=torch.Generator().manual_seed(1)).double()
+            images[:, :, 32, 32] += 100 * change
+            with torch.no_grad(), fv.watch(model) as seen:
+                model(images)
+            maps.append({at: gaze.map[0, 0] for at, gaze in seen.items()})
+        for at in maps[0]:
+            scores = [values[at].log() if name == "vgg_att3" else values[at] for values in maps]
+            changed = scores[1] - scores[0]
+            changed = (changed - changed[0, 0]).abs() > 1e-6  # a softmax moves all by the same number
+            reach[name, at] = int(changed.any(1).sum()) * (64 // changed.shape[0])
+    assert reach["vgg_aib", "attention"] == 17
+    assert reach["vgg_att3", "attention.0"] == 15
+    assert 15 < reach["vgg_att3", "attention.1"] <= 28
+    assert reach["vgg_att3", "attention.2"] > 32
+
+
 def test_the_branch_sees_the_same_evidence_as_its_map() -> None:
     module, x = BranchAttention(4, 3).eval(), torch.randn(2, 4, 5, 6)
     with fv.watch(module) as seen:
