@@ -1,5 +1,7 @@
 """Attentions that take a network's classifier into account, or its place."""
 
+import copy
+
 import pytest
 import torch
 from torch import nn
@@ -7,7 +9,8 @@ from torch import nn
 import foveate as fv
 from foveate.attention.bottleneck import BottleneckGaze
 from foveate.attention.latent import Encode
-from foveate.models import Recipe, build
+from foveate.data import Preprocess
+from foveate.models import Recipe, build, load, save
 from foveate.models.ends import linear_classifier, put_bottleneck
 
 
@@ -39,6 +42,43 @@ def test_a_branch_votes_for_the_classes_of_the_network() -> None:
     with fv.watch(model) as seen:
         model(torch.rand(2, 3, 64, 64))
     assert seen["stages.3"].branch_logits.shape == (2, 3)
+
+
+@pytest.mark.parametrize("name", ["tiny", "resnet18"])
+def test_class_activation_is_the_network_as_it_was_and_its_map_is_that_of_its_class(name: str, tmp_path) -> None:
+    if name != "tiny":
+        pytest.importorskip("timm")
+    torch.manual_seed(3)
+    plain = build(Recipe(name, ["a", "b", "c"])).eval()
+    recipe = Recipe(name, ["a", "b", "c"], "class-activation")
+    model = build(recipe).eval()
+    assert list(model.state_dict()) == list(plain.state_dict())
+    model.load_state_dict(plain.state_dict())
+    images, features = torch.rand(2, 3, 64, 64), []
+    handle = plain.get_submodule("global_pool").register_forward_pre_hook(lambda _, given: features.append(given[0]))
+    with torch.no_grad(), fv.watch(copy.deepcopy(model)) as nothing, fv.watch(model) as seen:
+        logits = model(images)
+        assert torch.allclose(logits, plain(images), atol=1e-5)
+    handle.remove()
+    assert not nothing
+    classifier = linear_classifier(plain)[1]
+    scores = torch.einsum("bc,bchw->bhw", classifier.weight[logits.argmax(1)], features[0])
+    low, high = scores.amin((1, 2), keepdim=True), scores.amax((1, 2), keepdim=True)
+    assert torch.allclose(seen["global_pool"].map[:, 0], (scores - low) / (high - low), atol=1e-4)
+    twin = copy.deepcopy(model)  # which looks through its own classifier
+    with torch.no_grad():
+        linear_classifier(model)[1].weight.zero_()
+        with fv.watch(twin) as again:
+            twin(images)
+    assert torch.allclose(again["global_pool"].map, seen["global_pool"].map)
+    save(twin, recipe, Preprocess(64), tmp_path / "net.safetensors")
+    with torch.no_grad():
+        assert torch.allclose(load(tmp_path / "net.safetensors")(images), logits, atol=1e-6)
+
+
+def test_class_activation_needs_a_classifier_of_the_averaged_features() -> None:
+    with pytest.raises(ValueError, match="averaged features alone"):
+        build(Recipe("tiny", ["a", "b", "c"], "class-activation", hidden=12))
 
 
 def test_a_hidden_layer_before_the_logits_stays() -> None:

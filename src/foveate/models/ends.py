@@ -9,6 +9,7 @@ from torch import nn
 
 from foveate.attach import attach
 from foveate.attention import BottleneckAttention, BottleneckHead
+from foveate.attention.activation import ActivationPool
 from foveate.attention.branch import BranchAttention
 
 LATENT = 256  # K, which did best in the bottleneck paper's Fig. 4(b)
@@ -41,6 +42,11 @@ def put_head(model: nn.Module, where: Sequence[str], options: Mapping[str, Any])
 def put_branch(model: nn.Module, where: Sequence[str], options: Mapping[str, Any]) -> nn.Module:
     """An attention branch behind layers, whose side classifier has the classes of the network's own."""
     return attach(model, where, BranchAttention, classes=linear_classifier(model)[1].out_features, **options)
+
+
+def put_activation(model: nn.Module, where: Sequence[str], options: Mapping[str, Any]) -> nn.Module:
+    """Class activation maps (Zhou et al. 2016) of the network as it is, in the place of its global average."""
+    return attach(model, where, ActivationPool, classifier=linear_classifier(model)[1], **options)
 
 
 def linear_classifier(model: nn.Module) -> tuple[str, nn.Linear]:

@@ -16,7 +16,7 @@ from torch import nn
 from foveate.attach import attach
 from foveate.attention import CBAMAttention, PositionwiseAttention, RectangularAttention
 from foveate.groups import P4, P4M, Group, convert
-from foveate.models.ends import put_bottleneck, put_branch, put_head
+from foveate.models.ends import put_activation, put_bottleneck, put_branch, put_head
 from foveate.pooling import ContinuousPool, DiscretePool, Pool
 
 Put = Callable[[nn.Module, Sequence[str], Mapping[str, Any]], nn.Module]
@@ -128,6 +128,7 @@ register(
     )
 )
 register(Entry("attention-branch", "what a side classifier goes by", put_branch))
+register(Entry("class-activation", "none, and what its class goes by", put_activation, pools=True))
 for _group, _moved in ((P4, "turned"), (P4M, "turned or mirrored")):
     _summary = f"no attention; a counterpart, as large, that sees a {_moved} image alike"
     register(Entry(f"equivariant-{_group.name}", _summary, partial(_convert, _group, {}), anew=True))
