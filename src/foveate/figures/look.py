@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from foveate import models
@@ -21,6 +22,7 @@ from foveate.metrics.turning import Sight
 from foveate.progress import counted
 
 PER_FIGURE = 8  # images in one grid
+THUMBNAIL = 256  # pixels of the longer side of what is drawn small
 
 
 def look(
@@ -132,7 +134,7 @@ def _sorted(onlookers: Sequence[Onlooker], files: ImageFiles, out: Path, sort: s
     thumbnails: list[Tensor] = []
     parts: list[dict[str, Gaze]] = []
     for images in _batches(files):
-        thumbnails += [onlookers[0].model.preprocess.resize(image) for image in images]
+        thumbnails += [_thumbnail(image) for image in images]
         parts.append(_see(onlookers, images)[1])
     for number, name in enumerate(parts[0]):
         gaze = Gaze.join([part[name] for part in parts])
@@ -140,6 +142,17 @@ def _sorted(onlookers: Sequence[Onlooker], files: ImageFiles, out: Path, sort: s
         figure = sorted_strip(thumbnails, gaze, sort, count=count, title=f"{name}, by {sort}")
         suffix = f"-{number}" if len(parts[0]) > 1 else ""
         yield save(figure, out / f"sorted-{sort.replace('*', '-')}{suffix}.png")
+
+
+def _thumbnail(image: Tensor) -> Tensor:
+    """An image of any size (3, H, W) as one that many can be kept of, as wide for its height as it was."""
+    scale = min(1.0, THUMBNAIL / max(image.shape[1:]))
+    return _resized(image, (max(1, round(scale * image.shape[1])), max(1, round(scale * image.shape[2]))))
+
+
+def _resized(image: Tensor, size: tuple[int, int]) -> Tensor:
+    """An image (3, H, W) of bytes as floats (3, *size)."""
+    return F.interpolate(image[None].float() / 255, size, mode="bilinear", antialias=True)[0].clamp(0, 1)
 
 
 def _moves(onlookers: Sequence[Onlooker], files: ImageFiles, out: Path, how: str, steps: int) -> Iterator[Path]:
@@ -150,7 +163,8 @@ def _moves(onlookers: Sequence[Onlooker], files: ImageFiles, out: Path, how: str
     matrices = similarity(math.pi / 6 * t.sin(), 1 + 0.25 * t.sin(), 0.12 * torch.stack([t.sin(), t.cos() - 1], 1))
     for index in counted(range(len(files)), "Looking"):
         item = files[index]
-        image = onlookers[0].model.preprocess.resize(item.image).float() / 255
+        side = max(onlookers[0].model.preprocess.size, min(THUMBNAIL, *item.image.shape[1:]))
+        image = _resized(item.image, (side, side))  # as networks see it: a similarity of the square is none of a strip
         moved = warp(image.expand(steps, -1, -1, -1), matrices, padding="border")
         captions, gazes = _see(onlookers, list(moved))
         stem = Path(item.name).stem
