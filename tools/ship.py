@@ -1,9 +1,9 @@
 """Make a trained network one that comes with the package, under a name for `foveate.load`.
 
-python experiments/ship.py runs/rot-mnist/runs/alpha-p4-seed0/network.safetensors rotmnist-alpha-p4
+python tools/ship.py runs/rot-mnist/runs/alpha-p4-seed0/network.safetensors rotmnist-alpha-p4
 
-What the run found out, its `result.json`, goes into the notes of the network. Whoever installs the package downloads
-the file, so it may have 400 KB at most; --half keeps 16 bits of each number.
+What the run found out about it, in its `result.json`, goes into the notes of the network. Whoever installs the package
+downloads the file, so it may have 400 KB at most; --half keeps 16 bits of each number.
 """
 
 import argparse
@@ -16,6 +16,7 @@ from typing import Any
 
 from foveate import models
 from foveate.models.files import PACKAGED
+from foveate.training.keep import BEST
 from foveate.training.runs import RESULT
 
 MOST = 400_000  # bytes
@@ -27,7 +28,9 @@ def ship(network: Path, name: str, folder: Path, half: bool) -> Path:
         raise ValueError(f"a name is made of small letters and digits with hyphens between, not {name!r}")
     model: Any = models.load(network)
     result = network.parent / RESULT
-    notes = {**model.notes, **(json.loads(result.read_text()) if result.is_file() else {})}
+    found = json.loads(result.read_text()) if result.is_file() else {}
+    best = found.pop("error_best", None)
+    notes = {**model.notes, **found, **({"error": best} if network.name == BEST and best is not None else {})}
     path = folder / f"{name}.safetensors"
     models.save(model.half() if half else model, model.recipe, model.preprocess, path, notes)
     if (size := path.stat().st_size) > MOST:

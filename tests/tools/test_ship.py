@@ -10,7 +10,7 @@ import torch
 from foveate import models
 from foveate.data import Preprocess
 
-main = runpy.run_path(str(Path(__file__).parents[2] / "experiments" / "ship.py"))["main"]
+main = runpy.run_path(str(Path(__file__).parents[2] / "tools" / "ship.py"))["main"]
 
 
 @pytest.fixture
@@ -18,7 +18,7 @@ def run(tmp_path: Path) -> Path:
     recipe = models.Recipe("p4cnn", tuple("0123456789"), backbone_options={"width": 4})
     path = tmp_path / "run" / "network.safetensors"
     models.save(models.build(recipe), recipe, Preprocess(28, (0.1,), (0.3,)), path, {"epoch": 99})
-    (path.parent / "result.json").write_text(json.dumps({"error": 2.0, "epochs": 100}))
+    (path.parent / "result.json").write_text(json.dumps({"error": 2.0, "error_best": 1.5, "epochs": 100}))
     return path
 
 
@@ -34,6 +34,12 @@ def test_a_shipped_network_is_that_of_the_run(run: Path, tmp_path: Path, half: b
     assert difference < 0.05
     assert shipped.notes == {"epoch": 99, "error": 2.0, "epochs": 100}
     assert shipped.preprocess == own.preprocess
+
+
+def test_the_best_network_has_its_own_error_in_its_notes(run: Path, tmp_path: Path) -> None:
+    best = run.rename(run.with_name("best.safetensors"))
+    assert main([str(best), "mine", "--folder", str(tmp_path)]) == 0
+    assert models.load(tmp_path / "mine.safetensors").notes == {"epoch": 99, "error": 1.5, "epochs": 100}
 
 
 def test_what_is_too_large_or_has_no_proper_name_is_refused(run: Path, tmp_path: Path, capsys) -> None:
