@@ -82,7 +82,8 @@ def _scores(results: Sequence[Mapping[str, Any]], figure: str | None) -> list[st
     rows = _gazes(results)
     if not rows:
         return [*lines, "", "No attention was measured."]
-    lines += ["", *_verdict(rows)] + (["", f"![scores over their thresholds]({figure})"] if figure else [])
+    for part in (_verdict(rows), [f"![scores over their thresholds]({figure})"] if figure else []):
+        lines += ["", *part] if part else []
     modifications = _modifications(rows)
     for kind, threshold in _levels():
         lines += [
