@@ -5,7 +5,6 @@ python benchmarks/tvmax.py
 
 import argparse
 import sys
-import time
 from collections.abc import Callable
 
 import torch
@@ -13,29 +12,23 @@ import torch.nn.functional as F
 from entmax import sparsemax
 from torch import Tensor
 
-from foveate.metrics.cost import machine
+from foveate.metrics.cost import machine, ratio
 from foveate.pooling import tvmax
-
-
-def seconds(run: Callable[[], object], times: int, device: str) -> float:
-    run()
-    if device == "cuda":
-        torch.cuda.synchronize()
-    start = time.perf_counter()
-    for _ in range(times):
-        run()
-    if device == "cuda":
-        torch.cuda.synchronize()
-    return (time.perf_counter() - start) / times
 
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--size", type=int, default=14)
-    parser.add_argument("--times", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=2, help="for each measurement")
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--threads", type=int, default=1)
     options = parser.parse_args(arguments)
+    torch.set_num_threads(options.threads)
+
+    def taken(run: Callable[[], object]) -> str:
+        return f"{1e3 * ratio(run, lambda: None, options.seconds).seconds / options.batch:.3f}"
+
     generator = torch.Generator().manual_seed(0)
     rough = torch.randn(options.batch, 1, options.size, options.size, generator=generator)
     smooth = F.interpolate(rough[:, :, :4, :4], rough.shape[2:], mode="bicubic")
@@ -48,9 +41,9 @@ def main(arguments: list[str] | None = None) -> int:
         for weight in (0.01, 0.1):
             transforms[f"TVmax, λ = {weight}"] = lambda s, weight=weight: tvmax(s, size, weight)
         for what, transform in transforms.items():
-            forward = seconds(lambda: transform(flat.detach()), options.times, options.device)  # noqa: B023
-            both = seconds(lambda: transform(flat).square().sum().backward(), options.times, options.device)  # noqa: B023
-            print(f"| {name} | {what} | {1e3 * forward / options.batch:.3f} | {1e3 * both / options.batch:.3f} |")
+            forward = taken(lambda: transform(flat.detach()))  # noqa: B023
+            both = taken(lambda: transform(flat).square().sum().backward())  # noqa: B023
+            print(f"| {name} | {what} | {forward} | {both} |")
     return 0
 
 

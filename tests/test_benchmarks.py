@@ -137,7 +137,7 @@ def test_growth_with_the_positions(capsys) -> None:
 
 
 def test_tvmax_and_the_value_function(capsys) -> None:
-    assert script("tvmax").main(["--batch", "2", "--size", "4", "--times", "1"]) == 0
+    assert script("tvmax").main(["--batch", "2", "--size", "4", "--seconds", "0"]) == 0
     assert len(tables(capsys.readouterr().out)[0]) == 6
     assert script("value_function").main() == 0
     (rows,) = tables(capsys.readouterr().out)
