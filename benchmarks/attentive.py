@@ -7,7 +7,6 @@ It ends with status 1 where a bound is broken. The plain layer takes 10 GB of me
 
 import argparse
 import copy
-import datetime
 import re
 import resource
 import subprocess
@@ -18,10 +17,11 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
+from pages import write_page
 from torch import Tensor, nn
 
 from foveate.groups import P4, AttentiveGroupConv2d, GroupConv2d, plain
-from foveate.metrics.cost import Ratio, machine, ratio
+from foveate.metrics.cost import Ratio, ratio
 from foveate.models import allcnn
 
 SHAPES = [(16, 10, 28), (2, 48, 16)]  # images, channels, pixels on a side
@@ -49,6 +49,11 @@ class Row:
     def holds(self) -> bool:
         low, high = self.least or 0.0, float("inf") if self.most is None else self.most
         return low <= self.value <= high
+
+    @property
+    def cells(self) -> Sequence[str]:
+        value = f"{self.value:.1e}" if self.value < 0.01 else f"{self.value:.2f}"
+        return [self.what, value, self.bound, "–" if self.bound == "–" else "yes" if self.holds else "no", self.detail]
 
 
 def layer_and_input(shape: Sequence[int]) -> tuple[AttentiveGroupConv2d, Tensor]:
@@ -162,27 +167,16 @@ def measure(shapes: Sequence[Sequence[int]], large: Sequence[int], images: int, 
     yield network(images)
 
 
-def table(rows: list[Row], command: str) -> str:
-    lines = [
-        "# What full attention costs",
-        "",
-        "A p4 layer with full attention, forward and backward, as `foveate.groups.AttentiveGroupConv2d` computes it",
-        "without keeping the responses f̃, and as `foveate.groups.plain` does with all of them: the same weights in one",
-        "run. The two of a ratio of times run by turns; it is the median over neighbouring runs, its quartiles say how",
-        "noisy they were. A difference is the largest of the result and of every gradient, in parts of the largest",
-        "value of each. Memory is what a process of its own takes beyond what it had before.",
-        "",
-        "| what | value | bound | holds | |",
-        "|---|---:|---:|---|---|",
-    ]
-    for row in rows:
-        value = f"{row.value:.1e}" if row.value < 0.01 else f"{row.value:.2f}"
-        lines.append(
-            f"| {row.what} | {value} | {row.bound} | {'–' if row.bound == '–' else 'yes' if row.holds else 'no'} "
-            f"| {row.detail} |"
-        )
-    date = datetime.date.today().isoformat()
-    return "\n".join([*lines, "", f"{date}, {machine()}: `{command}`", ""])
+HEADING = [
+    "# What full attention costs",
+    "",
+    "A p4 layer with full attention, forward and backward, as `foveate.groups.AttentiveGroupConv2d` computes it",
+    "without keeping the responses f̃, and as `foveate.groups.plain` does with all of them: the same weights in one",
+    "run. The two of a ratio of times run by turns; it is the median over neighbouring runs, its quartiles say how",
+    "noisy they were. A difference is the largest of the result and of every gradient, in parts of the largest",
+    "value of each. Memory is what a process of its own takes beyond what it had before.",
+]
+COLUMNS = {"what": "---", "value": "---:", "bound": "---:", "holds": "---", "": "---"}
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -200,16 +194,8 @@ def main(arguments: list[str] | None = None) -> int:
         print(measure_peak(options.peak, options.shape))
         return 0
     small = [(2, 3, 6)], (2, 16, 32), 2
-    rows = []
-    for row in measure(*(small if options.small else (SHAPES, LARGE, IMAGES)), seconds=options.seconds):
-        print(f"{row.what}: {row.value:.3g} {row.detail}", file=sys.stderr, flush=True)
-        rows.append(row)
-    text = table(rows, " ".join(["python benchmarks/attentive.py", *given]))
-    print(text)
-    if options.out:
-        options.out.parent.mkdir(parents=True, exist_ok=True)
-        options.out.write_text(text)
-    return 0 if all(row.holds for row in rows) else 1
+    rows = measure(*(small if options.small else (SHAPES, LARGE, IMAGES)), seconds=options.seconds)
+    return write_page(HEADING, COLUMNS, rows, ["benchmarks/attentive.py", *given], options.out)
 
 
 if __name__ == "__main__":

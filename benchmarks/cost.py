@@ -7,34 +7,22 @@ It ends with status 1 where a bound is broken.
 
 import argparse
 import copy
-import datetime
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import timm
 import torch
 import torch.nn.functional as F
+from pages import RatioRow, ratio_columns, write_page
 from torch import Tensor, nn
 
 import foveate as fv
 from foveate.attention.rectangular import RectangleGaze
-from foveate.metrics.cost import Ratio, machine, ratio
+from foveate.metrics.cost import Ratio, ratio
 
 MODEL, LAYER = "mobilenetv3_large_100", "blocks.6"
 LATENCY, TRAINING, SHARE = 1.15, 1.25, 0.05
-
-
-@dataclass(frozen=True)
-class Row:
-    what: str
-    measured: Ratio
-    bound: float
-
-    @property
-    def holds(self) -> bool:
-        return self.measured.value <= self.bound
 
 
 def latency(plain: nn.Module, attentive: nn.Module, images: Tensor, seconds: float) -> Ratio:
@@ -65,7 +53,7 @@ def share_of_the_map(attention: nn.Module, features: Tensor, seconds: float) -> 
         )
 
 
-def measure(size: int, batches: list[int], compiled: bool, seconds: float) -> Iterator[Row]:
+def measure(size: int, batches: list[int], compiled: bool, seconds: float) -> Iterator[RatioRow]:
     torch.manual_seed(0)
     plain = timm.create_model(MODEL, num_classes=37).eval()
     attentive = fv.attach(copy.deepcopy(plain), LAYER, fv.RectangularAttention)
@@ -73,35 +61,24 @@ def measure(size: int, batches: list[int], compiled: bool, seconds: float) -> It
     for batch in batches:
         features = torch.rand(batch, 960, -(-size // 32), -(-size // 32))
         share = share_of_the_map(attention, features, seconds)
-        yield Row(f"the map's share of the module, eager, batch {batch}", share, SHARE)
+        yield RatioRow(f"the map's share of the module, eager, batch {batch}", share, SHARE)
     for batch in batches:
         images = torch.rand(batch, 3, size, size)
-        yield Row(f"latency, eager, batch {batch}", latency(plain, attentive, images, seconds), LATENCY)
+        yield RatioRow(f"latency, eager, batch {batch}", latency(plain, attentive, images, seconds), LATENCY)
         if compiled:
             pair = torch.compile(plain, dynamic=False), torch.compile(attentive, dynamic=False)
-            yield Row(f"latency, compiled, batch {batch}", latency(*pair, images, seconds), LATENCY)
+            yield RatioRow(f"latency, compiled, batch {batch}", latency(*pair, images, seconds), LATENCY)
             torch.compiler.reset()
-    yield Row(f"training step, batch {batches[-1]}", training_step(plain, attentive, images, seconds), TRAINING)
+    yield RatioRow(f"training step, batch {batches[-1]}", training_step(plain, attentive, images, seconds), TRAINING)
 
 
-def table(rows: list[Row], size: int, command: str) -> str:
-    lines = [
+def heading(size: int) -> list[str]:
+    return [
         "# What rectangular attention costs",
         "",
         f"`{MODEL}` at {size} px with `RectangularAttention` behind `{LAYER}`, over the same network without it. The",
         "two run by turns; a ratio is the median over neighbouring runs, and its quartiles show how noisy they were.",
-        "",
-        "| what | ratio | quartiles | at most | holds | with (ms) | reference (ms) | pairs |",
-        "|---|---:|---:|---:|---|---:|---:|---:|",
     ]
-    for row in rows:
-        r = row.measured
-        numbers = f"{r.value:.3f} | {r.low:.3f} to {r.high:.3f} | {row.bound} | {'yes' if row.holds else 'no'}"
-        lines.append(
-            f"| {row.what} | {numbers} | {1e3 * r.seconds:.3f} | {1e3 * r.reference_seconds:.3f} | {r.pairs} |"
-        )
-    date = datetime.date.today().isoformat()
-    return "\n".join([*lines, "", f"{date}, {machine()}: `{command}`", ""])
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -115,16 +92,9 @@ def main(arguments: list[str] | None = None) -> int:
     given = sys.argv[1:] if arguments is None else arguments
     options = parser.parse_args(given)
     torch.set_num_threads(options.threads)
-    rows = []
-    for row in measure(options.size, options.batches, not options.no_compile, options.seconds):
-        print(f"{row.what}: {row.measured.value:.3f}", file=sys.stderr, flush=True)
-        rows.append(row)
-    text = table(rows, options.size, " ".join(["python benchmarks/cost.py", *given]))
-    print(text)
-    if options.out:
-        options.out.parent.mkdir(parents=True, exist_ok=True)
-        options.out.write_text(text)
-    return 0 if all(row.holds for row in rows) else 1
+    rows = measure(options.size, options.batches, not options.no_compile, options.seconds)
+    columns, command = ratio_columns("with", "reference"), ["benchmarks/cost.py", *given]
+    return write_page(heading(options.size), columns, rows, command, options.out)
 
 
 if __name__ == "__main__":
