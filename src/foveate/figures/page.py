@@ -9,7 +9,7 @@ _STYLE = """
   --paper: #14171c; --card: #1d2128; --good: #4cc38a; --bad: #ff8d7f; }
   .curves svg { filter: brightness(1.25); } }
 * { box-sizing: border-box; }
-body { margin: 0 auto; max-width: 68rem; padding: 2.5rem 1.25rem 4rem; background: var(--paper); color: var(--ink);
+body { margin: 0 auto; max-width: 76rem; padding: 2.5rem 1.25rem 4rem; background: var(--paper); color: var(--ink);
   font: 16px/1.5 Inter, "Helvetica Neue", Arial, "Liberation Sans", system-ui, sans-serif; }
 h1 { font-size: 1.9rem; line-height: 1.2; letter-spacing: -.02em; margin: 0 0 .4rem; overflow-wrap: anywhere; }
 h2 { font-size: 1.15rem; margin: 2.75rem 0 .75rem; letter-spacing: -.01em; }
@@ -19,8 +19,8 @@ ul { padding-left: 1.2rem; }
 .read { color: var(--soft); font-size: .875rem; }
 .scroll { overflow-x: auto; -webkit-overflow-scrolling: touch; }
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
-th, td { padding: .5rem .8rem; text-align: right; white-space: nowrap; border-bottom: 1px solid var(--line); }
-thead th { vertical-align: bottom; border-bottom: 2px solid var(--ink); font-size: .875rem; }
+th, td { padding: .5rem .7rem; text-align: right; white-space: nowrap; border-bottom: 1px solid var(--line); }
+thead th { white-space: normal; vertical-align: bottom; border-bottom: 2px solid var(--ink); font-size: .875rem; }
 thead button { all: unset; cursor: pointer; }
 thead button:focus-visible { outline: 2px solid var(--soft); outline-offset: 2px; }
 thead small { display: block; font-weight: 400; color: var(--soft); }

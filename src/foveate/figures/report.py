@@ -190,7 +190,7 @@ def _best(column: Column, rows: Sequence[Sequence[float]]) -> str | None:
 
 
 def _heading(column: Column) -> str:
-    arrow = {"higher": " ↑", "lower": " ↓", None: ""}[column.better]
+    arrow = {"higher": "&nbsp;↑", "lower": "&nbsp;↓", None: ""}[column.better]
     unit = f"<small>{escape(column.unit)}</small>" if column.unit else ""
     return f"{escape(column.title or column.name)}{arrow}{unit}"
 
