@@ -103,7 +103,11 @@ def test_help_is_quick_and_names_every_attention() -> None:
 def test_ctrl_c_is_130_and_resume_goes_on(tmp_path: Path) -> None:
     words = ["compare", *SMALL, "--out", str(tmp_path), "--epochs", "200"]
     process = subprocess.Popen(
-        [sys.executable, "-m", "foveate", *words], stderr=subprocess.PIPE, text=True, env=ENVIRONMENT
+        [sys.executable, "-m", "foveate", *words],
+        stderr=subprocess.PIPE,
+        text=True,
+        env=ENVIRONMENT,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # tests in the background are born deaf to it
     )
     checkpoint = tmp_path / "runs/rectangular-seed0/last.ckpt"
     deadline = time.time() + 200
