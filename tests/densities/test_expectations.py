@@ -144,10 +144,8 @@ def test_gradients_by_the_density_and_by_the_basis(density, basis) -> None:
     list(product([Gaussian, TruncatedParaboloid], [GaussianBasis, ParaboloidBasis])),
 )
 def test_second_derivatives(density, basis) -> None:
-    """Paraboloids of paraboloids to 5e-5 of the largest entry, which is near 1,000; the others to all that shows."""
     function, parameters = expectation(density, basis), some_parameters(1, 2)
-    least = 5e-2 if (density, basis) == (TruncatedParaboloid, ParaboloidBasis) else 1e-5
-    assert gradgradcheck(function, parameters, atol=least, rtol=1e-4)
+    assert gradgradcheck(function, parameters, atol=1e-5, rtol=1e-4)
 
 
 def test_the_jacobian_is_a_covariance_under_the_escort() -> None:

@@ -9,7 +9,7 @@ from foveate.densities.disc import legendre
 from foveate.densities.matrices import symmetric_parts
 from foveate.densities.precision import at_least_single, double, without_autocast
 
-ACROSS = 20  # nodes between two crossings of the rims, where the outer integrand has kinks
+ACROSS = 80  # nodes between two crossings of the rims, where the outer integrand has kinks
 
 
 @without_autocast
