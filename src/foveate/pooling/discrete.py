@@ -79,7 +79,7 @@ class DiscreteLook(PoolLook):
         if self.transform == "tvmax":
             return tvmax(scores, size, self.weight)
         fixed = 2.0 if self.transform == "sparsemax" else 1.5
-        alpha = scores.new_tensor(fixed) if self.alpha is None else self.alpha.to(scores)
+        alpha = scores.new_full((), fixed) if self.alpha is None else self.alpha.to(scores)
         return cast(Tensor, _entmax(scores, alpha, self.transform))
 
 
