@@ -6,7 +6,7 @@ import pytest
 import torch
 from idx import write_idx
 
-from foveate.data import MissingData, open_dataset
+from foveate.data import DataError, MissingData, open_dataset, open_split
 from foveate.data.rot_mnist import COUNTS, FILE, RotMNIST, turned
 from foveate.geometry import similarity, warp
 
@@ -35,6 +35,16 @@ def test_the_parts_share_no_digit_and_keep_their_labels(root: Path) -> None:
         name: part.labels for name, part in parts.items()
     }
     assert len(open_dataset("rot-mnist", "all", root=root)) == 21
+
+
+def test_in_two_parts_the_digits_for_validation_are_for_training_too(root: Path) -> None:
+    parts = {part: open_dataset("rot-mnist", part, root=root) for part in ("train", "val", "test")}
+    training, validation = open_split("rot-mnist-12k", root=root)
+    assert training.labels == [*parts["train"].labels, *parts["val"].labels]
+    assert torch.equal(training[7].image, parts["val"][1].image)
+    assert validation.labels == parts["test"].labels
+    with pytest.raises(DataError, match="validation part"):
+        open_dataset("rot-mnist-12k", "val", root=root)
 
 
 def test_it_is_made_once_and_the_same_bytes_come_out(root: Path) -> None:

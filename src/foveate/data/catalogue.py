@@ -49,7 +49,8 @@ TORCHVISION = {
 }
 PARTS: tuple[OwnPart, ...] = ("train", "val", "test")
 IN_THREE_PARTS = ("rot-mnist", "cifar10-40k", "pcam")  # which have a validation part of their own
-NAMES = ("scenes", "oxford-iiit-pet", "cub-200-2011", *TORCHVISION, *IN_THREE_PARTS)
+ROT_MNIST_12K = "rot-mnist-12k"
+NAMES = ("scenes", "oxford-iiit-pet", "cub-200-2011", *TORCHVISION, *IN_THREE_PARTS, ROT_MNIST_12K)
 
 
 def data_root(root: str | Path | None = None) -> Path:
@@ -91,6 +92,8 @@ def open_dataset(
         raise DataError(f"only {', '.join(IN_THREE_PARTS)} have a validation part of their own; use 'test', or a ratio")
     if name == "scenes":
         return _scenes(split, options)
+    if name == ROT_MNIST_12K:
+        return _rot_mnist_12k(split, data_root(root), download)
     if name == "oxford-iiit-pet":
         return _pets(split, data_root(root), download, masks, options)
     if name == "cub-200-2011":
@@ -216,14 +219,20 @@ def _in_three_parts(name: str, split: Split, root: Path, download: bool) -> Imag
     return _pcam(split, root, download) if name == "pcam" else _cifar10_40k(split, root, download)
 
 
-def _rot_mnist(part: OwnPart, root: Path, download: bool) -> ImageSet:
+def _rot_mnist(part: OwnPart, root: Path, download: bool, name: str = "rot-mnist") -> ImageSet:
     if download:
-        return cast(ImageSet, _get(lambda: RotMNIST(root, part, download=True), "rot-mnist"))
+        return cast(ImageSet, _get(lambda: RotMNIST(root, part, download=True), name))
     try:
         return RotMNIST(root, part)
     except RuntimeError:
         layout = f"{root / FILE}, or what torchvision.datasets.MNIST keeps in {root}, from which it is made"
-        raise _missing("rot-mnist", root, layout) from None
+        raise _missing(name, root, layout) from None
+
+
+def _rot_mnist_12k(split: Split, root: Path, download: bool) -> ImageSet:
+    """Rotated MNIST in two parts: the digits for validation are for training too, as the paper's authors have it."""
+    parts = {"train": PARTS[:2], "test": PARTS[2:]}.get(split, PARTS)
+    return Joined([_rot_mnist(part, root, download, ROT_MNIST_12K) for part in parts])
 
 
 def _pcam(part: OwnPart, root: Path, download: bool) -> ImageSet:
