@@ -9,6 +9,7 @@ from lightning.pytorch import Trainer
 
 from foveate.attention.bottleneck import BottleneckLook
 from foveate.gaze import looks
+from foveate.training.anchors import CountAnchors
 from foveate.training.data import Images
 from foveate.training.fitting import DEFAULTS, fit
 from foveate.training.module import Classifier
@@ -47,3 +48,21 @@ def test_attentions_without_anchors_have_nothing_to_count(data, tmp_path, caplog
     assert "dead_anchors" not in history
     assert history["penalty"][0] > 0.5  # the side classifier's cross-entropy
     assert not [record for record in caplog.records if "anchors" in record.message]
+
+
+def test_what_anchors_get_is_added_up_in_place_as_a_replayed_step_needs_it(data) -> None:
+    counter, images = CountAnchors(), torch.rand(2, 3, 32, 32)
+    model = Classifier(data.class_names, "tiny", "bottleneck-quantised", options={"anchors": 4, "latent": 8}).train()
+    counter.on_fit_start(trainer(1), model)
+    model(images)
+    ((name, total),) = counter.sums.items()
+    for _ in range(2):
+        counter.on_train_epoch_start(trainer(1), model)
+        for _ in range(3):
+            model(images)
+        assert counter.sums[name] is total
+        assert total[0] == 3  # steps
+        assert total[1:].sum().item() == pytest.approx(3, abs=1e-4)  # all positions are at some anchor
+    counter.on_fit_end(trainer(1), model)
+    model(images)
+    assert total[0] == 3
