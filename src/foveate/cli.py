@@ -140,7 +140,8 @@ def _train(argv: Sequence[str]) -> int:
 def _add_table(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Train each YAML file of `foveate train` with each seed, and count its errors on the test images. Writes "
-        "DIR/table.csv and DIR/table.md, with what the paper prints where a paper.csv lies beside the files."
+        "DIR/table.csv and DIR/table.md, with what the paper prints where a paper.csv lies beside the files, and the "
+        "learning curves as DIR/curves.png."
     )
     parser.formatter_class = argparse.ArgumentDefaultsHelpFormatter
     parser.add_argument("configs", nargs="+", type=Path, metavar="YAML", help="a file for each row")

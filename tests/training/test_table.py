@@ -9,7 +9,7 @@ import torch
 from foveate import BottleneckHead, models
 from foveate.data import Part, Preprocess, Scenes
 from foveate.training.runs import RunsError
-from foveate.training.table import error, table
+from foveate.training.table import RowRun, curves, error, table
 
 ROW = """
 model: {backbone: tiny, attention: ATTENTION, lr: 2.0e-3, backbone_options: {widths: [4, 4, 4, 4, 4]}}
@@ -48,6 +48,19 @@ def test_a_row_has_mean_and_deviation_of_its_seeds_beside_the_papers(whole: Path
     assert "24.61K" in page
     assert "the command" in page
     assert page.count("\n| ") == 2
+
+
+def test_curves_are_running_means_of_errors_without_the_worst_beginning(
+    configs: list[Path], tmp_path: Path, whole: Path
+) -> None:
+    assert (whole / "curves.png").read_bytes().startswith(b"\x89PNG")
+    (tmp_path / "history.csv").write_text(
+        "epoch,val_accuracy\n" + "\n".join(f"{epoch},{epoch / 40}" for epoch in range(40))
+    )
+    drawn = curves([RowRun(configs[0], 3, tmp_path)])["plain"][3]
+    assert list(drawn) == list(range(5, 41))
+    assert drawn[5] == pytest.approx(100 * (1 - (4 + 3) / 2 / 40))
+    assert drawn[40] == pytest.approx(100 * (1 - (39 + 38) / 2 / 40))
 
 
 def test_the_error_is_counted_image_by_image(whole: Path) -> None:

@@ -17,7 +17,7 @@ from foveate.data import Item
 from foveate.figures import Column, Gallery, Illustration, Report, split_accuracies, write_report
 from foveate.gaze import Gaze, watch
 from foveate.training.data import Images
-from foveate.training.keep import HISTORY, NETWORK
+from foveate.training.keep import NETWORK
 from foveate.training.progress import console
 
 if TYPE_CHECKING:
@@ -147,9 +147,7 @@ def _rows(runs: Sequence[AttentionRun], table: pd.DataFrame) -> Mapping[str, Map
 def _curves(runs: Sequence[AttentionRun]) -> dict[str, dict[int, dict[int, float]]]:
     curves: dict[str, dict[int, dict[int, float]]] = {}
     for run in runs:
-        history = pd.read_csv(run.folder / HISTORY)
-        values = dict(zip(history["epoch"].astype(int) + 1, history["val_accuracy"], strict=True))
-        curves.setdefault(run.attention, {})[run.seed] = values
+        curves.setdefault(run.attention, {})[run.seed] = run.accuracies
     return curves
 
 

@@ -14,6 +14,7 @@ import pandas as pd
 
 from foveate.files import writing
 from foveate.progress import bars
+from foveate.training.keep import HISTORY
 from foveate.training.progress import Bar, console
 from foveate.training.side_by_side import side_by_side
 
@@ -39,6 +40,12 @@ class Run(ABC):
         """Its numbers, once it is over."""
         path = self.folder / RESULT
         return json.loads(path.read_text()) if path.is_file() else None
+
+    @property
+    def accuracies(self) -> dict[int, float]:
+        """Its accuracy on the validation part after each epoch, counted from 1."""
+        history = pd.read_csv(self.folder / HISTORY)
+        return dict(zip(history["epoch"].astype(int) + 1, history["val_accuracy"], strict=True))
 
     def finish(self, result: Mapping[str, Any]) -> None:
         """Keep its numbers: it is over."""

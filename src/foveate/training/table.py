@@ -14,13 +14,14 @@ from lightning.pytorch import Callback, Trainer
 
 from foveate import models
 from foveate.data import InMemory
+from foveate.figures import learning_curves, save
 from foveate.files import writing
 from foveate.training.evaluate import error
 from foveate.training.keep import BEST
 from foveate.training.runs import TABLE, Run, RunsError, claim, finish_all, over_seeds, spread
 from foveate.training.train import run
 
-PAGE = "table.md"
+PAGE, CURVES = "table.md", "curves.png"
 PAPER = "paper.csv"  # beside the YAML files: row, error, deviation, parameters, as printed
 
 
@@ -48,7 +49,7 @@ def table(
     changes: Sequence[str] = (),
     command: str = "",
 ) -> pd.DataFrame:
-    """Train every row with every seed, count its errors on the test images, and write `table.csv` and `table.md`.
+    """Train every row with every seed, count its errors on the test images, and write table and learning curves.
 
     Args:
         configs: a YAML file of `foveate train` for each row, which is named as the file is.
@@ -72,6 +73,7 @@ def table(
         rows.to_csv(beside, index=False)
     with writing(out / PAGE) as beside:
         beside.write_text(page(rows, command))
+    save(learning_curves(curves(runs), "error on the validation part (%)", size=(7.2, 4.2)), out / CURVES)
     return rows
 
 
@@ -116,6 +118,21 @@ def _printed(config: Path) -> dict[str, Any]:
     rows = pd.read_csv(path).set_index("row") if path.is_file() else pd.DataFrame()
     values = rows.loc[config.stem].items() if config.stem in rows.index else ()
     return {"row": config.stem, **{f"paper_{name}": value for name, value in values}}
+
+
+def curves(runs: Sequence[RowRun]) -> dict[str, dict[int, dict[int, float]]]:
+    """What is drawn of each row and seed: percent wrong after each epoch.
+
+    A mean over the last twentieth of all epochs, for neighbouring ones differ by as much as rows do; and without the
+    first tenth, which is so much worse that nothing else could be seen.
+    """
+    found: dict[str, dict[int, dict[int, float]]] = {}
+    for row in runs:
+        wrong = 100 * (1 - pd.Series(row.accuracies))
+        means = wrong.rolling(max(1, len(wrong) // 20), min_periods=1).mean()
+        shown = means.iloc[len(wrong) // 10 :]
+        found.setdefault(row.config.stem, {})[row.seed] = dict(zip(map(int, shown.index), shown, strict=True))
+    return found
 
 
 def page(rows: pd.DataFrame, command: str) -> str:
