@@ -127,10 +127,10 @@ def curves(runs: Sequence[RowRun]) -> dict[str, dict[int, dict[int, float]]]:
     first tenth, which is so much worse that nothing else could be seen.
     """
     found: dict[str, dict[int, dict[int, float]]] = {}
-    for row in runs:
-        wrong = 100 * (1 - pd.Series(row.accuracies))
-        means = wrong.rolling(max(1, len(wrong) // 20), min_periods=1).mean()
-        shown = means.iloc[len(wrong) // 10 :]
+    wrongs = [100 * (1 - pd.Series(row.accuracies)) for row in runs]
+    longest = max(map(len, wrongs))
+    for row, wrong in zip(runs, wrongs, strict=True):
+        shown = wrong.rolling(max(1, longest // 20), min_periods=1).mean().iloc[longest // 10 :]
         found.setdefault(row.config.stem, {})[row.seed] = dict(zip(map(int, shown.index), shown, strict=True))
     return found
 
