@@ -10,6 +10,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+import torch
 
 from foveate.metrics import cost
 
@@ -142,3 +143,19 @@ def test_tvmax_and_the_value_function(capsys) -> None:
     assert script("value_function").main() == 0
     (rows,) = tables(capsys.readouterr().out)
     assert [row[0] for row in rows] == ["14×14, 100", "14×14, 49", "7×7, 100", "7×7, 49"]
+
+
+def test_the_script_for_recorded_steps_writes_its_table_or_says_that_it_needs_a_gpu(tmp_path) -> None:
+    out = tmp_path / "recorded-cost.md"
+    words = [sys.executable, str(FOLDER / "recorded.py"), "--batch", "2", "--seconds", "0", "--out", str(out)]
+    outcome = subprocess.run(words, capture_output=True, text=True)
+    if torch.cuda.is_available():
+        rows = [line.split(" | ") for line in out.read_text().splitlines() if line.startswith("| ")][1:]
+        assert [row[0].strip("| ") for row in rows] == [
+            f"{name}, batch 2" for name in ("p4", "α_F", "α_CH", "α_SP", "α")
+        ]
+        assert all(float(row[1]) > 0 for row in rows)
+    else:
+        assert outcome.returncode == 2
+        assert "a CUDA device is what this measures" in outcome.stderr
+        assert not out.exists()

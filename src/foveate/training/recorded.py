@@ -80,7 +80,8 @@ class Recorded:
         caches = torch.is_autocast_cache_enabled()
         torch.set_autocast_cache_enabled(False)  # weights in half precision are made in the recording, not before it
         try:
-            with torch.cuda.graph(graph):
+            # of this thread: one that pins the next batch in memory may go on meanwhile
+            with torch.cuda.graph(graph, capture_error_mode="thread_local"):
                 loss, values = self.step(*self.inputs)
                 loss.backward()  # type: ignore[no-untyped-call]
         except RuntimeError as error:
