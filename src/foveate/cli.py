@@ -105,6 +105,7 @@ def _add_compare(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--augment", action=argparse.BooleanOptionalAction, help="ColorJitter and RandomPerspective")
     parser.add_argument("--workers", type=int, default=0, help="processes that load images")
     parser.add_argument("--precision", choices=("32-true", "bf16-mixed", "16-mixed"), help="of the training")
+    parser.add_argument("--record", action="store_true", help="on a GPU, replay training steps as CUDA graphs: faster")
     parser.add_argument("--count", type=int, help="how many scenes to train on")
     parser.add_argument(
         "--rotate", type=float, metavar="RADIANS", help="how far shapes are turned in scenes; 0: upright"
@@ -118,13 +119,13 @@ def _compare(arguments: argparse.Namespace) -> int:
     given = {
         name: value
         for name, value in vars(arguments).items()
-        if name not in ("command", "words", "out", "resume", "jobs", "attention") and value is not None
+        if name not in ("command", "words", "out", "resume", "jobs", "record", "attention") and value is not None
     }
     if arguments.attention is not None:
         given["attentions"] = arguments.attention
     settings = _checked(lambda: compare.Settings(**given))
     command = shlex.join(["foveate", *arguments.words])
-    table = compare.compare(settings, arguments.out, arguments.resume, arguments.jobs, command)
+    table = compare.compare(settings, arguments.out, arguments.resume, arguments.jobs, command, arguments.record)
     comparison_report.show(table)
     print(f"{arguments.out / runs.TABLE}\n{arguments.out / compare.REPORT}")
     return 0

@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import pandas as pd
@@ -11,6 +12,7 @@ from foveate import models
 from foveate.training import compare as comparing
 from foveate.training.compare import Settings, compare
 from foveate.training.data import Images
+from foveate.training.recorded import NothingToRecord
 from foveate.training.runs import RunsError
 
 SMALL = Settings(
@@ -34,6 +36,21 @@ def whole(tmp_path_factory):
             comparing, "Images", lambda *args, **kw: read.append((kw["seed"], kw["cache"])) or Images(*args, **kw)
         )
         return compare(SMALL, out, command="the command"), out, read
+
+
+def test_steps_are_recorded_where_that_is_asked_for(tmp_path, monkeypatch) -> None:
+    asked = []
+    start = comparing.Classifier.on_fit_start
+    monkeypatch.setattr(comparing.Classifier, "on_fit_start", lambda model: asked.append(model.record) or start(model))
+    short = replace(SMALL, attentions=("none",), epochs=1, seeds=(0,))
+    compare(short, tmp_path / "as-ever")
+    if torch.cuda.is_available():
+        compare(short, tmp_path / "recorded", record=True)
+    else:
+        with pytest.warns(NothingToRecord):
+            compare(short, tmp_path / "recorded", record=True)
+    assert asked == [False, True]
+    assert (tmp_path / "recorded/settings.json").read_text() == (tmp_path / "as-ever/settings.json").read_text()
 
 
 def test_images_are_read_once_for_all_attentions_of_a_seed(whole) -> None:

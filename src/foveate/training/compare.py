@@ -127,17 +127,22 @@ class AttentionRun(Run):
 
 
 def compare(
-    settings: Settings, out: Path, resume: bool = False, jobs: int = 1, command: str = "compare(…)"
+    settings: Settings,
+    out: Path,
+    resume: bool = False,
+    jobs: int = 1,
+    command: str = "compare(…)",
+    record: bool = False,
 ) -> pd.DataFrame:
     """Train and evaluate every attention with every seed; write `table.csv`, `table.md` and `report.html` into `out`.
 
     A comparison that was interrupted goes on with `resume`, and ends in the numbers that it would have had. With
     several `jobs`, as many runs go side by side, each in a process of its own. `command` is what `table.md` says it was
-    made by.
+    made by. With `record`, training steps are replayed as CUDA graphs where there is a GPU.
     """
     claim(out, asdict(settings), resume)
     runs = [AttentionRun(a, s, out / "runs" / f"{a}-seed{s}") for s in settings.seeds for a in settings.attentions]
-    finish_all(runs, partial(_run, settings, {}), jobs, lambda result: f"accuracy {result['accuracy']:.1%}")
+    finish_all(runs, partial(_run, settings, record, {}), jobs, lambda result: f"accuracy {result['accuracy']:.1%}")
     table = tabulate(settings, runs)
     with writing(out / TABLE) as beside:
         table.to_csv(beside, index=False)
@@ -148,7 +153,9 @@ def compare(
     return table
 
 
-def _run(settings: Settings, kept: dict[int, Images], run: AttentionRun, callbacks: Sequence[Callback] = ()) -> None:
+def _run(
+    settings: Settings, record: bool, kept: dict[int, Images], run: AttentionRun, callbacks: Sequence[Callback] = ()
+) -> None:
     """Train and evaluate one attention with one seed."""
     if run.seed not in kept:  # read once for all attentions, and no more than one seed's at a time
         kept.clear()
@@ -166,6 +173,7 @@ def _run(settings: Settings, kept: dict[int, Images], run: AttentionRun, callbac
         attention_lr=settings.attention_lr,
         equivariance=settings.equivariance if models.entry(run.attention).equivariance else None,
         schedule="cosine",
+        record=record,
         seed=run.seed,
     )
     with quiet():
