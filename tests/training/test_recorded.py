@@ -26,8 +26,7 @@ NETWORKS: dict[str, dict[str, Any]] = {
     "input": {"backbone": "p4cnn", "backbone_options": {"attention": "input", "width": 4}},
 }
 
-# tvmax goes on until it has converged, which Python has to know; of these densities it has not been tried
-WAITING = {"tvmax-pool", "continuous-softmax", "continuous-sparsemax", "mixture-2", "mixture-4", "mixture-selected"}
+WAITING = {"tvmax-pool"}  # it goes on until it has converged, which Python has to know
 
 
 def history(folder: Path, epochs: int, record: bool, options: dict[str, Any], **settings: Any) -> pd.DataFrame:
@@ -49,7 +48,7 @@ def test_a_recorded_run_has_the_history_of_the_run_as_ever(name: str, tmp_path: 
     found, expected = (history(tmp_path / str(record), 3, record, NETWORKS[name]) for record in (True, False))
     losses = [column for column in expected if not column.endswith("accuracy")]
     assert list(found) == list(expected)
-    assert torch.allclose(torch.tensor(found[losses].to_numpy()), torch.tensor(expected[losses].to_numpy()), rtol=1e-2)
+    assert torch.allclose(torch.tensor(found[losses].to_numpy()), torch.tensor(expected[losses].to_numpy()), rtol=2e-3)
     assert found["loss"].is_unique  # it learns
 
 
@@ -59,7 +58,7 @@ def test_the_step_of_an_attention_can_be_recorded(attention: str) -> None:
     images, labels = torch.rand(4, 3, 32, 32, device="cuda"), torch.tensor([0, 1, 2, 1], device="cuda")
     moves, losses = random_similarity(4, generator=torch.Generator().manual_seed(0)).cuda(), []
     for record in (False, True):
-        model = Classifier(["a", "b", "c"], "tiny", attention).cuda().train()
+        model = Classifier(["a", "b", "c"], "tiny", attention, equivariance=0.1).cuda().train()
         step = Recorded(model._drawn, list(model.network.parameters())) if record else model._drawn
         torch.manual_seed(1)  # of what is drawn
         for _ in range(EAGER + 2):
@@ -75,7 +74,7 @@ def test_it_goes_on_from_a_checkpoint(tmp_path: Path) -> None:
     history(tmp_path / "halves", 1, True, options)
     assert (tmp_path / "halves" / CHECKPOINT).is_file()
     resumed = history(tmp_path / "halves", 3, True, options)
-    assert resumed["loss"].tolist() == pytest.approx(whole["loss"].tolist(), rel=1e-2)
+    assert resumed["loss"].tolist() == pytest.approx(whole["loss"].tolist(), rel=2e-3)
 
 
 @needs_gpu

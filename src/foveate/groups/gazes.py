@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -54,9 +55,15 @@ class PoseGaze(Gaze):
         Quarter turns and mirrorings of the group come out as from `turn`; between them, poses have no exact answer.
         The large `attention` is left out.
         """
-        elements = torch.tensor(self.group.elements, dtype=matrix.dtype, device=matrix.device)
-        nearest = torch.einsum("hij,bij->bh", elements, matrix[:, :, :2]).argmax(1)
-        sources = torch.tensor([self.group.sources(h) for h in range(len(self.group))], device=matrix.device)
-        poses = warp(self.poses, matrix)
-        where = sources[nearest][:, :, None, None].expand_as(poses)
-        return replace(self, map=warp(self.map, matrix), poses=poses.gather(1, where), attention=None)
+        poses = range(len(self.group))
+        elements = _filled([n for element in self.group.elements for row in element for n in row], matrix)
+        nearest = torch.einsum("hij,bij->bh", elements.reshape(-1, 2, 2), matrix[:, :, :2]).argmax(1)
+        sources = _filled([k for h in poses for k in self.group.sources(h)], nearest).reshape(len(poses), -1)
+        moved = warp(self.poses, matrix)
+        where = sources[nearest][:, :, None, None].expand_as(moved)
+        return replace(self, map=warp(self.map, matrix), poses=moved.gather(1, where), attention=None)
+
+
+def _filled(numbers: Sequence[int], like: Tensor) -> Tensor:
+    """A few numbers in the type and on the device of `like`, made there: a copy from the CPU would be waited for."""
+    return torch.stack([like.new_full((), number) for number in numbers])
